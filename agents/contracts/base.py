@@ -1,0 +1,26 @@
+"""The two kinds of contract: what a user sends (strict) and what we store or put on a wire (open to additions)."""
+
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+UtcTime = AwareDatetime
+"""An aware time; producers pass UTC. Pure code receives it as an argument and never asks a clock."""
+
+Micro = Annotated[int, Field(ge=0)]
+"""Money in integer millionths of the account's currency."""
+
+Count = Annotated[int, Field(ge=0)]
+"""A non-negative integer: tokens, bytes, turns."""
+
+
+class Edge(BaseModel):
+    """A body that a user or a model wrote: unknown fields are refused and named."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Wire(BaseModel):
+    """A stored or inter-process model: unknown fields are ignored, so it changes only by addition."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")

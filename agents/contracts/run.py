@@ -1,0 +1,94 @@
+"""What crosses Temporal: ids, cursors, counts and small decisions; never text of a model or a tool."""
+
+from enum import StrEnum
+from typing import Literal
+
+from agents.contracts.base import Count, Wire
+from agents.contracts.errors import ErrorInfo
+from agents.contracts.ids import Place
+from agents.contracts.task import Limits, StopReason
+
+
+class TaskRef(Wire):
+    """The input of a `TaskWorkflow`."""
+
+    tenant_id: str
+    task_id: str
+    epoch: int = 0
+
+
+class TaskStart(Wire):
+    """What the workflow needs to know of the accepted task. `deadline_s` is what is left of the wall-clock limit."""
+
+    limits: Limits
+    has_checks: bool
+    deadline_s: float | None = None
+    cancel_requested: bool = False
+
+
+class StepShape(Wire):
+    """A step without its words: enough to schedule it."""
+
+    id: str
+    depends_on: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+
+
+class PlanShape(Wire):
+    """A plan without its words."""
+
+    revision: int
+    steps: tuple[StepShape, ...]
+
+
+class AgentRef(Wire):
+    """The input of an `AgentWorkflow`: one agent doing one round (it goes on with the trajectory of earlier ones)."""
+
+    tenant_id: str
+    place: Place
+    round: int
+
+
+class BurstReason(StrEnum):
+    """Why a burst of turns ended; derived from the ledger, so a lost answer is given again without a new turn."""
+
+    FINISHED = "finished"
+    GAVE_UP = "gave_up"
+    CANCELLED = "cancelled"
+    BUDGET = "budget"
+    NO_PROGRESS = "no_progress"
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    SANDBOX_LOST = "sandbox_lost"
+    FAILED = "failed"
+    LIMIT = "limit"
+    DRAIN = "drain"
+
+    @property
+    def final(self) -> bool:
+        """Whether the agent's round is over."""
+        return self not in (BurstReason.ENGINE_UNAVAILABLE, BurstReason.LIMIT, BurstReason.DRAIN)
+
+
+class BurstEnd(Wire):
+    """The answer of the `run_turns` activity. `error` is there for `failed`, `sandbox_lost` and `engine_unavailable`."""
+
+    reason: BurstReason
+    turns: Count
+    control_seq: int = 0
+    retry_after_s: float | None = None
+    error: ErrorInfo | None = None
+
+
+class AgentOutcome(Wire):
+    """How an agent's round ended, in the shape a workflow decides on. `verdict` is the reviewer's."""
+
+    reason: BurstReason
+    verdict: Literal["approve", "revise", "replan"] | None = None
+    error: ErrorInfo | None = None
+
+
+class TaskEnd(Wire):
+    """How a task ends."""
+
+    stop_reason: StopReason
+    error: ErrorInfo | None = None

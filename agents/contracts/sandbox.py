@@ -1,0 +1,171 @@
+"""Sandboxes: where code runs, the port's requests and answers. One runner process owns all sandboxes of a host."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from agents.contracts.base import Count, Edge, UtcTime, Wire
+from agents.contracts.errors import ErrorCode
+from agents.contracts.ids import Sha256
+
+WORKSPACE = "/workspace"
+"""Where a task's files are inside a sandbox, and the working directory of every command."""
+
+OUTPUT_CAP_BYTES = 1 << 20
+"""What an exec keeps of its output, head and tail together; the rest is counted, not kept."""
+
+
+class SandboxLimits(Edge):
+    """Hard limits a task may ask for. A host that cannot enforce one refuses the task (``CAPABILITY_MISSING``) unless
+    `best_effort`; a limit not asked for is not set."""
+
+    memory_mb: Annotated[int, Field(ge=64, le=1_048_576)] | None = None
+    cpu: Annotated[float, Field(gt=0, le=256)] | None = None
+    disk_mb: Annotated[int, Field(ge=16, le=10_485_760)] | None = None
+    pids: Annotated[int, Field(ge=16, le=100_000)] | None = None
+    best_effort: bool = False
+
+
+class Capabilities(Wire):
+    """What a runner's host can do. `limits` names the fields of `SandboxLimits` that it enforces."""
+
+    backend: str
+    ready: bool
+    limits: tuple[str, ...]
+    detail: str = ""
+
+
+class SandboxState(StrEnum):
+    """`lost`: its files or its host are gone; `gone`: destroyed on request."""
+
+    READY = "ready"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class SandboxSpec(Wire):
+    """What to make. `copy_of` makes a clean copy: a fresh sandbox holding the files of another at this moment."""
+
+    id: str
+    tenant_id: str
+    task_id: str
+    fence: int = 1
+    limits: SandboxLimits = SandboxLimits()
+    copy_of: str | None = None
+
+
+class SandboxInfo(Wire):
+    id: str
+    tenant_id: str
+    task_id: str
+    state: SandboxState
+    fence: int
+    backend: str
+    created_at: UtcTime
+
+
+class Owner(Wire):
+    """Who asks: carried by every call that changes something. The runner refuses a fence lower than the highest it
+    has seen, for the agent and for the sandbox (two numbers)."""
+
+    agent_id: str
+    agent_fence: int
+    sandbox_fence: int
+
+
+class ExecRequest(Wire):
+    """Start a command, or attach to it where `exec_id` has been seen: it never runs twice.
+
+    `command` is run by ``/bin/sh -c`` in the workspace; stdin is empty; stdout and stderr are one stream.
+    """
+
+    exec_id: str
+    key: str
+    owner: Owner
+    command: str
+    timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
+    env: dict[str, str] = {}
+
+
+class ExecState(StrEnum):
+    """`lost`: the command was started and its end is not known."""
+
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+
+
+class ExecStatus(Wire):
+    """A command's state. `exit_code` is the shell's, or 128+N after signal N; `reason` says what ended it. `output` is
+    decoded with replacement characters, head and tail with a line between them where `truncated`."""
+
+    exec_id: str
+    state: ExecState
+    started: bool
+    """Whether this request started it (False: attached to an earlier start)."""
+    exit_code: int | None = None
+    reason: Literal["exited", "signal", "timeout", "killed", "lost"] | None = None
+    output: str = ""
+    total_bytes: Count = 0
+    truncated: bool = False
+    started_at: UtcTime
+    duration_ms: Count = 0
+
+
+class ReadFile(Wire):
+    """Read text. `offset` and `limit` count lines; `offset` from 1."""
+
+    path: str
+    offset: int = 1
+    limit: int = 2_000
+
+
+class FileText(Wire):
+    path: str
+    text: str
+    total_lines: Count
+    total_bytes: Count
+    truncated: bool
+
+
+class WriteFile(Wire):
+    """Create or replace a file, with its folders. Journaled by `key`: a repeat answers what the first one did."""
+
+    key: str
+    owner: Owner
+    path: str
+    content: str
+
+
+class EditFile(Wire):
+    """Replace the only occurrence of `old` by `new`. Journaled by `key`."""
+
+    key: str
+    owner: Owner
+    path: str
+    old: str
+    new: str
+
+
+class FileChange(Wire):
+    """What a write or an edit did."""
+
+    path: str
+    sha256: Sha256
+    bytes: Count
+    created: bool
+
+
+class FileEntry(Wire):
+    """One regular file of a workspace; `path` is relative to it."""
+
+    path: str
+    bytes: Count
+
+
+class RunnerFault(Wire):
+    """The body of a runner's refusal."""
+
+    code: ErrorCode
+    detail: str

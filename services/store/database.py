@@ -1,0 +1,49 @@
+"""The connection to PostgreSQL: one engine a process, and what a lost connection means."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+
+
+class Database:
+    """Transactions on one PostgreSQL database. Build one per process; `close` it at the end."""
+
+    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+        """`url` is ``postgresql+asyncpg://user:password@host:port/name``."""
+        self._engine: AsyncEngine = create_async_engine(
+            url, pool_size=pool_size, max_overflow=pool_size, pool_timeout=10, pool_pre_ping=False
+        )
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction: committed at the end of the block, rolled back by an exception.
+
+        Raises:
+            LonghaulError: ``STORE_UNAVAILABLE`` where the server cannot be reached or the connection broke. Whether a
+                commit under way went through is then unknown; a ledger transaction finds out by its own unique key.
+        """
+        try:
+            async with self._engine.begin() as conn:
+                yield conn
+        except (OSError, InterfaceError, OperationalError, TimeoutError) as error:
+            raise _unavailable(error) from error
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise _unavailable(error) from error
+            raise
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()
+
+
+def _unavailable(error: Exception) -> LonghaulError:
+    return LonghaulError(
+        ErrorCode.STORE_UNAVAILABLE,
+        f"the database cannot be reached ({type(error).__name__}); try again",
+        retry_after_s=1,
+    )

@@ -1,0 +1,149 @@
+"""The ports through which activities reach the world. Adapters live in services/ and are built by its mains.
+
+Every method may raise `LonghaulError`; a fault of class *infrastructure* is retried out of the model's sight, one of
+class *tool* becomes an observation. Each docstring lists what else to expect.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+from agents.contracts.artifact import BlobRef
+from agents.contracts.model import Delta, ModelReply, ModelRequest
+from agents.contracts.sandbox import (
+    Capabilities,
+    EditFile,
+    ExecRequest,
+    ExecStatus,
+    FileChange,
+    FileEntry,
+    FileText,
+    Owner,
+    ReadFile,
+    SandboxInfo,
+    SandboxSpec,
+    WriteFile,
+)
+
+
+class Runner(Protocol):
+    """Sandboxes. All raise ``RUNNER_UNAVAILABLE`` (try again); all but `create` and `capabilities` raise
+    ``SANDBOX_NOT_FOUND`` or ``SANDBOX_LOST``; calls with an `Owner` raise `Fenced` for a fence lower than one seen."""
+
+    async def capabilities(self) -> Capabilities:
+        """What the host can do."""
+        ...
+
+    async def create(self, spec: SandboxSpec) -> SandboxInfo:
+        """Make a sandbox, or find the one of this id. ``CAPABILITY_MISSING``, ``SANDBOX_UNAVAILABLE``, ``DISK_FULL``."""
+        ...
+
+    async def info(self, sandbox_id: str) -> SandboxInfo:
+        """Its state."""
+        ...
+
+    async def destroy(self, sandbox_id: str) -> None:
+        """Kill everything in it and delete its files; a second time does nothing. No ``SANDBOX_NOT_FOUND`` here."""
+        ...
+
+    async def announce(self, sandbox_id: str, owner: Owner) -> None:
+        """Make the runner refuse every lower fence of this agent from now on."""
+        ...
+
+    async def exec(self, sandbox_id: str, request: ExecRequest) -> ExecStatus:
+        """Start a command or attach to it, and wait for its end however long that takes (connection faults are retried
+        inside by attaching). Cancelling the wait leaves the command running. ``SPAWN_FAILED``."""
+        ...
+
+    async def kill(self, sandbox_id: str, exec_id: str, owner: Owner) -> None:
+        """End a command with everything it started."""
+        ...
+
+    async def kill_all(self, sandbox_id: str, owner: Owner) -> None:
+        """End every command of the sandbox; returns when none is left."""
+        ...
+
+    async def read_file(self, sandbox_id: str, request: ReadFile) -> FileText:
+        """``FILE_NOT_FOUND``, ``NOT_A_FILE``, ``PATH_ESCAPE``, ``PERMISSION_DENIED``, ``FILE_TOO_LARGE``."""
+        ...
+
+    async def write_file(self, sandbox_id: str, request: WriteFile) -> FileChange:
+        """As `read_file`, and ``DISK_FULL``."""
+        ...
+
+    async def edit_file(self, sandbox_id: str, request: EditFile) -> FileChange:
+        """As `write_file`, and ``EDIT_NO_MATCH``, ``EDIT_AMBIGUOUS``."""
+        ...
+
+    async def list_files(self, sandbox_id: str, limit: int) -> tuple[list[FileEntry], int]:
+        """The first `limit` regular files in path order (``.git`` left out), and how many there are."""
+        ...
+
+    async def put_archive(self, sandbox_id: str, key: str, owner: Owner, archive: AsyncIterator[bytes]) -> None:
+        """Unpack a tar (plain or gzip) into the workspace; journaled by `key`. ``INVALID_ARCHIVE``, ``PATH_ESCAPE``."""
+        ...
+
+    async def put_file(self, sandbox_id: str, key: str, owner: Owner, path: str, data: AsyncIterator[bytes]) -> None:
+        """Place one file of any size; journaled by `key`."""
+        ...
+
+    def get_file(self, sandbox_id: str, path: str) -> AsyncIterator[bytes]:
+        """The bytes of a file, as they are read. Faults as `read_file`, with ``FILE_TOO_LARGE`` over 1 GiB."""
+        ...
+
+
+class Model(Protocol):
+    """A model behind an OpenAI-compatible endpoint."""
+
+    async def call(self, request: ModelRequest, on_text: Callable[[str], Awaitable[None]]) -> ModelReply:
+        """Ask once. `on_text` receives each piece of text as it comes.
+
+        Raises:
+            LonghaulError: ``ENGINE_UNAVAILABLE`` (down, overloaded, rate limited; `retry_after_s` where told),
+                ``ENGINE_REFUSED`` (a wrong key, an unknown model: says what to do), ``REPLY_ABORTED`` (cut in the middle),
+                ``CONTEXT_TOO_LONG``, ``REPLAY_MISMATCH``, ``REPLAY_NOT_RECORDED``.
+        """
+        ...
+
+    def estimate_cost_micro(self, prompt_tokens: int, completion_tokens: int) -> int:
+        """What a call would cost at the configured price."""
+        ...
+
+
+class Objects(Protocol):
+    """Blobs in S3 by digest, apart per tenant. All raise ``OBJECTS_UNAVAILABLE``."""
+
+    async def put(self, tenant_id: str, data: bytes) -> BlobRef:
+        """Keep bytes; a second time does nothing."""
+        ...
+
+    async def put_stream(self, tenant_id: str, data: AsyncIterator[bytes], *, max_bytes: int) -> BlobRef:
+        """Keep a stream without holding it in memory. ``BODY_TOO_LARGE`` past `max_bytes`."""
+        ...
+
+    async def get(self, tenant_id: str, ref: BlobRef) -> bytes:
+        """The bytes, checked against the digest. ``NOT_FOUND``."""
+        ...
+
+    def get_stream(self, tenant_id: str, ref: BlobRef, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes from `start` up to and with `end`."""
+        ...
+
+
+class Live(Protocol):
+    """What is fast and may be lost (NATS core). Nothing here raises: rows are the truth, this only hurries."""
+
+    async def delta(self, tenant_id: str, delta: Delta) -> None:
+        """A piece of a streaming reply."""
+        ...
+
+    async def poke(self) -> None:
+        """Tell the relay that the outbox has something."""
+        ...
+
+    async def on_control(self, tenant_id: str, task_id: str, wake: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+        """Call `wake` when the task's controls may have changed; returns what ends the subscription."""
+        ...
+
+    async def control(self, tenant_id: str, task_id: str) -> None:
+        """Wake whoever listens with `on_control`."""
+        ...
