@@ -24,6 +24,7 @@ class Settings(BaseSettings):
     pg_user: str = "longhaul"
     pg_password: SecretStr = SecretStr("")
     pg_database: str = "longhaul"
+    bootstrap_key_sha256: str = ""
     # Temporal
     temporal_address: str = "127.0.0.1:7233"
     temporal_namespace: str = "longhaul"
