@@ -1,0 +1,66 @@
+"""Which endpoint answers which tier."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.plan import Tier
+from services.settings import Settings
+
+_CHAT = "/chat/completions"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An OpenAI-compatible base URL, the model to name there, and the bearer key (may be empty)."""
+
+    base_url: str
+    model: str
+    key: str
+    replay: bool = False
+
+    @property
+    def chat_url(self) -> str:
+        """Where chat completions are asked for."""
+        return self.base_url + _CHAT
+
+    @property
+    def shown(self) -> str:
+        """The address as a message may show it: without user, password or query."""
+        parts = urlsplit(self.base_url)
+        port = f":{parts.port}" if parts.port else ""
+        return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+
+    def hide(self, text: str) -> str:
+        """The text without the key, in case the other side repeats it."""
+        return text.replace(self.key, "***") if self.key else text
+
+
+def _base(url: str) -> str:
+    return url.strip().rstrip("/").removesuffix(_CHAT).rstrip("/")
+
+
+def endpoint_for(settings: Settings, tier: Tier) -> Endpoint:
+    """The endpoint of a tier. `fast` and `full` stand in for each other where only one is named; `auto` means `full`.
+
+    Raises:
+        LonghaulError: ``ENGINE_REFUSED`` where the tier is not configured; says which setting is missing.
+    """
+    if tier == "replay":
+        return Endpoint(_base(settings.replay_url), "replay", settings.replay_token.get_secret_value(), replay=True)
+    fast, full = settings.model_fast.strip(), settings.model_full.strip()
+    model = (fast or full) if tier == "fast" else (full or fast)
+    base = _base(settings.model_base_url)
+    if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).hostname:
+        raise LonghaulError(
+            ErrorCode.ENGINE_REFUSED,
+            "no model is configured: set LONGHAUL_MODEL_BASE_URL to an OpenAI-compatible address such as "
+            "http://127.0.0.1:8000/v1, with LONGHAUL_MODEL_FULL and LONGHAUL_MODEL_FAST; then start the stack again",
+        )
+    if not model:
+        raise LonghaulError(
+            ErrorCode.ENGINE_REFUSED,
+            "no model is named: set LONGHAUL_MODEL_FULL (and LONGHAUL_MODEL_FAST) to a name that "
+            f"{base}/models lists; then start the stack again",
+        )
+    return Endpoint(base, model, settings.model_api_key.get_secret_value())
