@@ -1,0 +1,1 @@
+"""Engines that answer model calls: recorded words (replay), and scripted trouble (fault)."""

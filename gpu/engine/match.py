@@ -1,0 +1,91 @@
+"""Which recorded reply answers a request, or why none does. Pure; it never improvises."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.model import CALL_HEADER, INSTRUCTION_HEADER, RECORDING_HEADER
+from agents.contracts.tool import parse_observation
+from gpu.engine.recording import Entry, Expect, Recording, Seen
+
+
+def choose(recordings: Sequence[Recording], headers: Mapping[str, str]) -> Recording:
+    """The recording a request names, else the one of its instruction's digest.
+
+    Raises:
+        LonghaulError: ``REPLAY_NOT_RECORDED``; says which recordings there are.
+    """
+    name, digest = headers.get(RECORDING_HEADER), headers.get(INSTRUCTION_HEADER, "")
+    found = [r for r in recordings if (r.name == name if name else r.instruction_sha256 == digest)]
+    if len(found) == 1:
+        return found[0]
+    there = ", ".join(f"{r.name} ({r.instruction_sha256[:12]}…)" for r in recordings) or "none"
+    if found:
+        raise _not_recorded(
+            f"{len(found)} recordings are of this instruction: {', '.join(r.name for r in found)}; name one of them"
+        )
+    wanted = f"no recording is named {name!r}" if name else f"no recording is of the instruction {digest[:12] or '?'}…"
+    raise _not_recorded(f"{wanted}; recordings: {there}. The replay tier only plays what was recorded")
+
+
+def find(recording: Recording, call: str) -> Entry:
+    """The entry of a coordinate. A call that is asked again after a reply that was lost (a higher m{k} than any
+    recorded) is given the last one recorded for that turn.
+
+    Raises:
+        LonghaulError: ``REPLAY_NOT_RECORDED``; says what is recorded.
+    """
+    stem, _, k = call.rpartition("/m")
+    asked = int(k) if k.isdigit() else 0
+    tries = {int(e.call.rpartition("/m")[2]): e for e in recording.entries if e.call.rpartition("/m")[0] == stem}
+    earlier = [n for n in tries if n <= asked]
+    if earlier:
+        return tries[max(earlier)]
+    there = ", ".join(e.call for e in recording.entries)
+    raise _not_recorded(
+        f"recording {recording.name!r} has no call {call or '(no ' + CALL_HEADER + ')'!r}; it has {there}"
+    )
+
+
+def shown(body: Mapping[str, Any]) -> Expect:
+    """What a request shows: its tools by name, and the observations since the last call (free text is not looked at)."""
+    tools = [str(t.get("function", {}).get("name")) for t in body.get("tools") or ()]
+    messages = list(body.get("messages") or ())
+    last = max((i for i, m in enumerate(messages) if m.get("tool_calls")), default=-1)
+    return Expect(
+        tools=tuple(sorted(tools)),
+        observations=tuple(_seen(str(m.get("content"))) for m in messages[last + 1 :] if m.get("role") == "tool"),
+    )
+
+
+def check(recording: Recording, entry: Entry, body: Mapping[str, Any]) -> None:
+    """Compare a request with what was recorded.
+
+    Raises:
+        LonghaulError: ``REPLAY_MISMATCH``; shows both.
+    """
+    got = shown(body)
+    expected = Expect(tools=tuple(sorted(entry.expect.tools)), observations=entry.expect.observations)
+    if got != expected:
+        raise LonghaulError(
+            ErrorCode.REPLAY_MISMATCH,
+            f"recording {recording.name!r}, call {entry.call}: the run differs from what was recorded. "
+            f"recorded: {plain(expected)} this run: {plain(got)}",
+        )
+
+
+def plain(expect: Expect) -> str:
+    """An expectation as one line of JSON without what is unset."""
+    return json.dumps(expect.model_dump(mode="json", exclude_none=True), sort_keys=True)
+
+
+def _seen(content: str) -> Seen:
+    head = parse_observation(content)
+    if head is None:
+        return Seen(tool="(not an observation)")
+    return Seen(tool=head.tool, exit_code=head.exit_code, error_code=head.error_code)
+
+
+def _not_recorded(detail: str) -> LonghaulError:
+    return LonghaulError(ErrorCode.REPLAY_NOT_RECORDED, detail)
