@@ -1,0 +1,1 @@
+"""NATS: the connection, the subjects, what is fast and may be lost."""
