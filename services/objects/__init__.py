@@ -1,0 +1,1 @@
+"""S3: blobs by digest."""
