@@ -1,0 +1,169 @@
+"""Commands of the embedded stack: up, down, status, doctor."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+import typer
+
+from services.stack import doctor as checks
+from services.stack.errors import StackError
+from services.stack.launcher import Launcher, Options
+from services.stack.layout import CHECKOUT, DataDir, default_data_dir
+from services.stack.status import is_ready, report, table
+
+DEFAULT_PORT = 8420
+DOWN_WITHIN_S = 45.0
+
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar="LONGHAUL_DATA_DIR",
+        help="Where everything is kept.",
+        show_default="/var/lib/longhaul as root, else .longhaul in the checkout",
+    ),
+]
+PortOption = Annotated[
+    int,
+    typer.Option("--port", envvar="LONGHAUL_PORT", min=0, max=65535, help="Port of the API; 0 takes any free one."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(up)
+    app.command()(down)
+    app.command()(status)
+    app.command()(doctor)
+    app.command(hidden=True)(template)
+
+
+def template_dir() -> Path:
+    """Where the sandbox's template is: one for all stacks of this user."""
+    return Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template")
+
+
+def data_dir_of(option: Path | None) -> DataDir:
+    """The data directory a command means."""
+    return DataDir(option or default_data_dir())
+
+
+def up(
+    data_dir: DataDirOption = None,
+    port: PortOption = DEFAULT_PORT,
+    only: Annotated[Literal["servers"] | None, typer.Option(help="Start the four servers alone.")] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return when it is up; stop it with `longhaul down`.")
+    ] = False,
+) -> None:
+    """Start everything and stay until Ctrl-C (a second one hurries)."""
+    data = data_dir_of(data_dir)
+    if detach:
+        _detached(data, port, only)
+        return
+    typer.echo(f"Starting Longhaul in {data.root}")
+    options = Options(data.root, port, template_dir().absolute(), dict(os.environ), servers_only=only == "servers")
+    _or_exit(lambda: asyncio.run(_launch(options)))
+    typer.echo("Stopped.")
+
+
+def down(data_dir: DataDirOption = None) -> None:
+    """Stop the stack that runs on a data directory."""
+    data = data_dir_of(data_dir)
+    holder = data.lock_holder()
+    if holder is None:
+        typer.echo(f"Nothing runs on {data.root}.")
+        return
+    typer.echo(f"Stopping the stack on {data.root} …")
+    os.kill(holder, signal.SIGTERM)
+    deadline = time.monotonic() + DOWN_WITHIN_S
+    while data.lock_holder() == holder:
+        if time.monotonic() > deadline:
+            _fail(
+                StackError(
+                    f"Process {holder} has not stopped in {DOWN_WITHIN_S:.0f} s. Its log: {data.log('launcher')}"
+                )
+            )
+        time.sleep(0.1)
+    typer.echo("Stopped.")
+
+
+def status(
+    data_dir: DataDirOption = None, as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
+) -> None:
+    """Show each process, its state, age, restarts and memory, and the ports. Exit code 1 where nothing runs."""
+    data = data_dir_of(data_dir)
+    found = report(data)
+    typer.echo(found.model_dump_json(indent=1) if as_json else "\n".join(table(found)))
+    if not found.running:
+        raise typer.Exit(1)
+
+
+def doctor(data_dir: DataDirOption = None, port: PortOption = DEFAULT_PORT) -> None:
+    """Look at everything the stack needs from this machine. Exit code 1 where something is missing."""
+    findings = checks.examine(data_dir_of(data_dir), port, template_dir())
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
+        if not finding.ok:
+            typer.echo("      " + finding.remedy.replace("\n", "\n      "))
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def template() -> None:
+    """Build the sandbox's template where it is missing or old."""
+    argv = [sys.executable, "-m", "services.sandbox.template", "build", str(template_dir().absolute())]
+    raise typer.Exit(subprocess.run(argv, cwd=CHECKOUT, check=False).returncode)
+
+
+async def _launch(options: Options) -> None:
+    await Launcher(options, _say).run()
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # whoever read our output may be gone; the stack goes on
+        typer.echo(line)
+
+
+def _detached(data: DataDir, port: int, only: str | None) -> None:
+    data.prepare()
+    log = data.log("launcher")
+    log.write_bytes(b"")
+    argv = [sys.executable, "-m", "services.cli.main", "up", "--data-dir", str(data.root), "--port", str(port)]
+    with log.open("ab") as output:
+        launcher = subprocess.Popen(
+            argv + (["--only", only] if only else []),
+            cwd=CHECKOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    while not is_ready(data, launcher.pid):
+        if (code := launcher.poll()) is not None:
+            typer.echo(log.read_text(encoding="utf-8", errors="replace"), err=True, nl=False)
+            raise typer.Exit(code or 1)
+        time.sleep(0.1)
+    typer.echo(log.read_text(encoding="utf-8", errors="replace"), nl=False)
+    typer.echo("It runs in the background: `longhaul status` shows it, `longhaul down` stops it.")
+
+
+def _or_exit(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except StackError as error:
+        _fail(error)
+
+
+def _fail(error: StackError) -> NoReturn:
+    typer.echo(f"Error: {error}", err=True)
+    raise typer.Exit(error.exit_code)

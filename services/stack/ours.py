@@ -1,0 +1,133 @@
+"""Our own processes: each main's environment and how to know that it is ready."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from services.stack.layout import CHECKOUT
+from services.stack.ports import HOST
+from services.stack.probe import ask
+from services.stack.servers import postgres, seaweed, temporal
+from services.stack.servers.context import Context
+from services.stack.unit import Unit
+
+WORKERS = 2
+TASK_QUEUES = ("lh-wf", "lh-burst")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+_PASSED_ON = (*_PROXIES, "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def environment(context: Context, role: str, template: Path, user: Mapping[str, str]) -> dict[str, str]:
+    """The environment of one of our processes. `role` is api, worker or relay for NATS; others get no NATS user."""
+    ports, secrets = context.ports, context.secrets
+    nats = {
+        "api": secrets.nats_api_password,
+        "worker": secrets.nats_worker_password,
+        "relay": secrets.nats_relay_password,
+    }
+    values = {
+        "PG_HOST": HOST,
+        "PG_PORT": ports["postgres"],
+        "PG_USER": postgres.ROLE,
+        "PG_PASSWORD": secrets.pg_password,
+        "PG_DATABASE": postgres.DATABASE,
+        "TEMPORAL_ADDRESS": f"{HOST}:{ports['temporal']}",
+        "TEMPORAL_NAMESPACE": temporal.NAMESPACE,
+        "NATS_URL": f"nats://{HOST}:{ports['nats']}",
+        "NATS_USER": role if role in nats else "",
+        "NATS_PASSWORD": nats.get(role, ""),
+        "S3_ENDPOINT": f"http://{HOST}:{ports['s3']}",
+        "S3_REGION": seaweed.REGION,
+        "S3_ACCESS_KEY": secrets.s3_access_key,
+        "S3_SECRET_KEY": secrets.s3_secret_key,
+        "S3_BUCKET": seaweed.BUCKET,
+        "API_HOST": HOST,
+        "API_PORT": ports["api"],
+        "RUNNER_HOST": HOST,
+        "RUNNER_PORT": ports["runner"],
+        "RUNNER_TOKEN": secrets.runner_token,
+        "RUNNER_DATA_DIR": context.data.sandboxes,
+        "RUNNER_TEMPLATE_DIR": template,
+        "REPLAY_URL": f"http://{HOST}:{ports['replay']}/v1",
+        "REPLAY_TOKEN": secrets.replay_token,
+    }
+    models = {name: value for name, value in user.items() if name.startswith("LONGHAUL_MODEL_")}
+    return {**_python(context, user), **models, **{f"LONGHAUL_{name}": str(value) for name, value in values.items()}}
+
+
+def migrate_environment(context: Context, template: Path, user: Mapping[str, str]) -> dict[str, str]:
+    """As the others, and the digest of the first API key: the key itself stays with the launcher."""
+    digest = hashlib.sha256(context.secrets.api_key.encode()).hexdigest()
+    return environment(context, "migrate", template, user) | {"LONGHAUL_BOOTSTRAP_KEY_SHA256": digest}
+
+
+def units(context: Context, template: Path, user: Mapping[str, str], pipe_fd: int) -> list[Unit]:
+    """All of them. Only the runner inherits `pipe_fd`, whose end of file tells it that the launcher is gone."""
+    replay = _python(context, user) | {
+        "LONGHAUL_REPLAY_HOST": HOST,
+        "LONGHAUL_REPLAY_PORT": str(context.ports["replay"]),
+        "LONGHAUL_REPLAY_TOKEN": context.secrets.replay_token,
+    }
+    replay |= {name: user[name] for name in ("LONGHAUL_RECORDINGS_DIR", "LONGHAUL_REPLAY_PACE_MS") if name in user}
+    runner = environment(context, "runner", template, user) | {"LONGHAUL_RUNNER_PIPE_FD": str(pipe_fd)}
+    worker = environment(context, "worker", template, user)
+    found = [
+        _unit(context, "runner", "services.sandbox.main", runner, port="runner", pass_fds=(pipe_fd,)),
+        _unit(context, "replay", "gpu.engine.main", replay, port="replay"),
+        _unit(context, "relay", "services.relay.main", environment(context, "relay", template, user)),
+    ]
+    found += [_unit(context, f"worker-{n}", "services.worker.main", worker, polls=True) for n in range(1, WORKERS + 1)]
+    return [*found, _unit(context, "api", "services.api.main", environment(context, "api", template, user), port="api")]
+
+
+def _unit(
+    context: Context,
+    name: str,
+    module: str,
+    env: Mapping[str, str],
+    *,
+    port: str = "",
+    polls: bool = False,
+    pass_fds: tuple[int, ...] = (),
+) -> Unit:
+    async def ready() -> bool:
+        if port:
+            return (await ask(context.ports[port], "/readyz")).status == 200
+        return await _polled(context) if polls else True
+
+    return Unit(
+        name=name,
+        argv=(sys.executable, "-m", module),
+        env=env,
+        cwd=CHECKOUT,
+        log=context.data.log(name),
+        ready=ready,
+        pass_fds=pass_fds,
+    )
+
+
+async def _polled(context: Context) -> bool:
+    """Whether Temporal sees a worker at both queues."""
+    for queue in TASK_QUEUES:
+        path = f"/api/v1/namespaces/{temporal.NAMESPACE}/task-queues/{queue}"
+        kind = (
+            "?taskQueueType=TASK_QUEUE_TYPE_ACTIVITY"
+            if queue == "lh-burst"
+            else "?taskQueueType=TASK_QUEUE_TYPE_WORKFLOW"
+        )
+        answer = await ask(context.ports["temporal_http"], path + kind)
+        if answer.status != 200 or not json.loads(answer.body or b"{}").get("pollers"):
+            return False
+    return True
+
+
+def _python(context: Context, user: Mapping[str, str]) -> dict[str, str]:
+    """What a Python process of ours needs: UTF-8 whatever the locale, few malloc arenas, and the user's way to the network."""
+    ours = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "MALLOC_ARENA_MAX": "2"}
+    network = {name: user[name] for name in _PASSED_ON if name in user}
+    if any(name in user for name in _PROXIES):  # a proxy must never see what we say to each other
+        inner = ",".join(filter(None, (user.get("NO_PROXY") or user.get("no_proxy"), HOST, "localhost")))
+        network |= {"NO_PROXY": inner, "no_proxy": inner}
+    return context.environment(context.data.root) | ours | network

@@ -1,0 +1,144 @@
+"""Keeping one process alive: start, readiness, restart with back-off, giving up, stopping."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from services.stack.errors import StackError
+from services.stack.logs import tail
+from services.stack.spawn import Process, Spawner
+from services.stack.unit import Unit
+
+GIVE_UP_AFTER = 8
+"""Failures in a row, each within `STEADY_S` of the start before it."""
+
+STEADY_S = 20.0
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 5.0
+
+
+class Supervised:
+    """A unit under supervision. `state` is one of: starting, ready, restarting, failed, stopping, stopped."""
+
+    def __init__(self, unit: Unit, spawner: Spawner, changed: Callable[[], None]) -> None:
+        """`changed` is called after every change of state."""
+        self.unit = unit
+        self.state = "stopped"
+        self.since = time.time()
+        self.restarts = 0
+        self.failed: asyncio.Future[StackError] = asyncio.get_running_loop().create_future()
+        self._ready = asyncio.Event()
+        self._spawner = spawner
+        self._changed = changed
+        self._process: Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The running process, if any."""
+        return self._process.pid if self._process and not self._process.exited.done() else None
+
+    async def start(self) -> None:
+        """Start it and wait until it is ready.
+
+        Raises:
+            StackError: it failed too often; names the log.
+        """
+        self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.unit.name}")
+        ready = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait({ready, self.failed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+        if self.failed.done():
+            raise self.failed.result()
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Ask it to stop, and kill its group after the grace."""
+        if self._keeper:
+            self._keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeper
+        if self._process and not self._process.exited.done():
+            self._set("stopping")
+            await end(self._process, self.unit.stop_signal, self.unit.grace_s if grace_s is None else grace_s)
+        if self.state != "failed":
+            self._set("stopped")
+
+    def kill(self) -> None:
+        """SIGKILL its group and let it lie: the user is in a hurry."""
+        if self._keeper:
+            self._keeper.cancel()
+        if self._process:
+            self._process.kill()
+
+    async def _keep(self) -> None:
+        failures = 0
+        while True:
+            begun = time.monotonic()
+            why = await self._live()
+            failures = 1 if time.monotonic() - begun > STEADY_S else failures + 1
+            if failures >= GIVE_UP_AFTER:
+                return self._give_up(why, failures)
+            self._set("restarting")
+            self.restarts += 1
+            await asyncio.sleep(min(FIRST_PAUSE_S * 2 ** (failures - 1), LONGEST_PAUSE_S))
+
+    async def _live(self) -> str:
+        """One life of the process; returns how it ended."""
+        unit = self.unit
+        self._set("starting" if self.restarts == 0 else "restarting")
+        try:
+            self._process = process = self._spawner.spawn(
+                unit.argv,
+                env={**unit.env, **unit.env_now()},
+                cwd=unit.cwd,
+                output=unit.log,
+                owner=unit.owner,
+                pass_fds=unit.pass_fds,
+            )
+        except OSError as error:
+            return f"cannot be started: {error}"
+        if await self._becomes_ready(process):
+            self._set("ready")
+            self._ready.set()
+        elif not process.exited.done():
+            process.kill()
+            await process.exited
+            return f"was not ready after {unit.ready_within_s:.0f} s"
+        return _how(await asyncio.shield(process.exited))
+
+    async def _becomes_ready(self, process: Process) -> bool:
+        deadline = time.monotonic() + self.unit.ready_within_s
+        while not process.exited.done() and time.monotonic() < deadline:
+            if await self.unit.ready():
+                return not process.exited.done()
+            await asyncio.wait({process.exited}, timeout=0.05)
+        return False
+
+    def _give_up(self, why: str, failures: int) -> None:
+        self._set("failed")
+        self.failed.set_result(
+            StackError(
+                f"{self.unit.name} {why}, {failures} times in a row. Its log: {self.unit.log}\n{tail(self.unit.log)}"
+            )
+        )
+
+    def _set(self, state: str) -> None:
+        if state != self.state:
+            self.state, self.since = state, time.time()
+            self._changed()
+
+
+async def end(process: Process, stop_signal: signal.Signals, grace_s: float) -> None:
+    """Signal a process, wait, kill its group."""
+    process.signal(stop_signal)
+    await asyncio.wait({process.exited}, timeout=grace_s)
+    process.kill()
+    await asyncio.shield(process.exited)
+
+
+def _how(code: int) -> str:
+    return f"exited with status {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
