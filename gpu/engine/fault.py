@@ -34,7 +34,8 @@ class Asked:
 
 
 class FaultEngine:
-    """Plays a script on a port (0: a free one) of the loopback interface. `asked` is what came in, in order."""
+    """Plays a script on a port (0: a free one) of the loopback interface. `asked` is what came in, in order;
+    `active` counts the answers under way."""
 
     def __init__(self, script: Script, port: int = 0) -> None:
         self._left = [b for b in script.script for _ in range(b.times)]
@@ -42,6 +43,7 @@ class FaultEngine:
         self._port = port
         self._runner: web.AppRunner | None = None
         self.asked: list[Asked] = []
+        self.active = 0
 
     @property
     def port(self) -> int:
@@ -89,8 +91,12 @@ class FaultEngine:
         asked = Asked(dict(request.headers), await request.json())
         self.asked.append(asked)
         behaviour = self._next(asked.call)
-        await asyncio.sleep(behaviour.delay_s)
-        return await ANSWERS[behaviour.do](request, behaviour)
+        self.active += 1
+        try:
+            await asyncio.sleep(behaviour.delay_s)
+            return await ANSWERS[behaviour.do](request, behaviour)
+        finally:
+            self.active -= 1
 
     def _next(self, call: str) -> Behaviour:
         found = next((i for i, b in enumerate(self._left) if call.startswith(b.call)), None)

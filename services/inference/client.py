@@ -21,7 +21,7 @@ from agents.contracts.model import (
     Usage,
 )
 from services.inference.body import QUIRKS, encode, prompt_chars
-from services.inference.endpoints import Endpoint, endpoint_for
+from services.inference.endpoints import Endpoint, endpoint_for, proxy_for
 from services.inference.failures import excerpt, from_status, refused_field
 from services.inference.pacing import Coalescer
 from services.inference.reply import ReplyParts, aborted
@@ -91,10 +91,11 @@ class OpenAiModel:
     async def _ask(self, endpoint: Endpoint, request: ModelRequest, parts: ReplyParts, said: Coalescer) -> str | None:
         """Ask until the endpoint takes the request's form; fills `parts`, answers the engine's id."""
         quirks = self._quirks.get(endpoint, frozenset())
+        headers, proxy = _headers(endpoint, request), proxy_for(endpoint)
         for _ in range(len(QUIRKS) + 1):
             body = encode(endpoint, request, quirks)
             async with self._session().post(
-                endpoint.chat_url, data=body, headers=_headers(endpoint, request), allow_redirects=False
+                endpoint.chat_url, data=body, headers=headers, allow_redirects=False, proxy=proxy
             ) as response:
                 if response.status == 200:
                     self._quirks[endpoint] = quirks

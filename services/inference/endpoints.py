@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.plan import Tier
@@ -64,3 +65,13 @@ def endpoint_for(settings: Settings, tier: Tier) -> Endpoint:
             f"{base}/models lists; then start the stack again",
         )
     return Endpoint(base, model, settings.model_api_key.get_secret_value())
+
+
+def proxy_for(endpoint: Endpoint) -> str | None:
+    """The proxy that the machine's conventions (HTTPS_PROXY, NO_PROXY, …) name for an endpoint; never one for the replay
+    engine. Done by hand because the HTTP library's own way would also send passwords from ~/.netrc instead of the key."""
+    parts = urlsplit(endpoint.base_url)
+    if endpoint.replay or not parts.hostname or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")
