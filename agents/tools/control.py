@@ -1,0 +1,35 @@
+"""What control tools share: they end an agent's round, stand alone in a reply, and have no handler."""
+
+from agents.contracts.errors import ErrorCode
+from agents.contracts.tool import Idempotency, Risk, ToolContract, ToolResult
+
+_ACCEPTED = {
+    "finish_step": "Accepted. The step goes to review.",
+    "give_up": "Accepted. The step ends here.",
+    "submit_plan": "Accepted. The plan is carried out.",
+    "submit_review": "Accepted. The review is recorded.",
+}
+
+
+def control_contract(name: str, description: str, errors: tuple[ErrorCode, ...] = ()) -> ToolContract:
+    """The contract of a control tool."""
+    return ToolContract(
+        name=name,
+        description=description,
+        risk=Risk.WRITE,
+        idempotency=Idempotency.NATURAL,
+        timeout_s=30.0,
+        output_cap_bytes=1_024,
+        errors=(ErrorCode.CONTROL_CALL_NOT_ALONE, *errors),
+        control=True,
+    )
+
+
+def accepted(tool: str) -> ToolResult:
+    """The result of a control call that ended the round."""
+    return ToolResult(tool=tool, content=_ACCEPTED[tool])
+
+
+def postponed(tool: str) -> ToolResult:
+    """The result of a control call that came while mail lay unread: the round goes on."""
+    return ToolResult(tool=tool, content="Not yet: messages have come in. Read them, act on them, then call it again.")
