@@ -1,0 +1,50 @@
+"""Whether the host of the sandboxes can enforce what a task asks for."""
+
+import time
+from typing import Protocol
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.sandbox import Capabilities, SandboxLimits
+
+CACHE_S = 10.0
+
+
+class HasCapabilities(Protocol):
+    """The part of the runner's port that is needed here."""
+
+    async def capabilities(self) -> Capabilities:
+        """What the host can do; raises ``RUNNER_UNAVAILABLE``."""
+        ...
+
+
+class LimitChecks:
+    """Compares a task's limits with the runner's capabilities, asked for at most every `CACHE_S`."""
+
+    def __init__(self, runner: HasCapabilities) -> None:
+        self._runner = runner
+        self._known: Capabilities | None = None
+        self._until = 0.0
+
+    async def check(self, asked: SandboxLimits) -> None:
+        """Refuse a limit that would not hold.
+
+        Raises:
+            LonghaulError: ``CAPABILITY_MISSING``; ``RUNNER_UNAVAILABLE`` where limits are asked for and nobody can say.
+        """
+        wanted = sorted(asked.model_dump(exclude={"best_effort"}, exclude_none=True))
+        if not wanted or asked.best_effort:
+            return
+        can = await self._capabilities()
+        if lacking := [name for name in wanted if name not in can.limits]:
+            raise LonghaulError(
+                ErrorCode.CAPABILITY_MISSING,
+                f"this host cannot enforce sandbox limits: {', '.join(lacking)} ({can.detail or can.backend}); leave "
+                "them out, or set sandbox.best_effort to run without them",
+            )
+
+    async def _capabilities(self) -> Capabilities:
+        now = time.monotonic()
+        if self._known is None or now >= self._until:
+            self._known = await self._runner.capabilities()
+            self._until = now + CACHE_S
+        return self._known

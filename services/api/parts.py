@@ -1,0 +1,40 @@
+"""What the routes work with: built once by the main, read from ``app.state.parts``."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from services.api.auth import Keyring
+from services.api.hub import Hub
+from services.api.limits import LimitChecks
+from services.api.workflows import Workflows
+from services.store.database import Database
+from workflows.ports import Live, Objects
+
+Probe = Callable[[], Awaitable[None]]
+"""Returns where a server works, raises where it does not."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The API's parts. `model_configured` is whether a user's own model can be asked (tiers other than replay)."""
+
+    db: Database
+    keyring: Keyring
+    objects: Objects
+    live: Live
+    workflows: Workflows
+    limits: LimitChecks
+    hub: Hub
+    probes: Mapping[str, Probe]
+    model_configured: bool
+
+
+def _parts(request: Request) -> Parts:
+    parts: Parts = request.app.state.parts
+    return parts
+
+
+Using = Annotated[Parts, Depends(_parts)]
