@@ -1,7 +1,7 @@
 """The prompt of a turn, as a pure function of the brief and the trajectory: same inputs, same bytes.
 
-Four layers, most stable first: system, long_term, working, scratch. The first three are append-only, so the prompt of turn
-n without its scratch is the head of the prompt of turn n+1 and an engine's prefix cache serves it.
+Four layers, most stable first: system, long_term, working, scratch. The first three are append-only, so the prompt of
+turn n without its scratch is the head of the prompt of turn n+1 and an engine's prefix cache serves it.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ class Renderer:
 
     def open(self, turn: Turn) -> Rendered:
         """The prompt that asks for `turn`: its mail, what was wrong with its replies so far, and the scratch."""
-        nudge = None if turn.inputs.mail else stuck.nudge(self._recent)
+        nudge = None if turn.inputs.mail else stuck.nudge(tuple(self._recent))
         scratch = UserMessage(content=render_scratch(self._role, turn.inputs, nudge))
         tail = self._opening(turn)
         digest = self._digest.copy()

@@ -1,11 +1,11 @@
 """The working layer: turns as chat messages. What is written here is never written differently again."""
 
+from agents.context.mail import render_mail
+from agents.context.wording import bad_reply_text, correction
 from agents.contracts.ids import Role
 from agents.contracts.model import AssistantMessage, BadReply, ChatMessage, ModelReply, ToolMessage, UserMessage
 from agents.contracts.tool import ToolCall, ToolResult, render_observation
 from agents.contracts.trajectory import Attempt, Turn
-from agents.context.mail import render_mail
-from agents.context.wording import bad_reply_text, correction
 from agents.tools.arguments import unique_ids, wire_arguments
 
 

@@ -10,7 +10,7 @@ def reserve_estimate(prompt_tokens_estimate: int, max_tokens: int) -> int:
 
 
 def affordable_reply(prompt_tokens_estimate: int, max_tokens: int, tokens_left: int | None) -> int | None:
-    """The longest reply that still fits what is left (None: unlimited), or None where the budget is as good as spent."""
+    """The longest reply that still fits what is left (None: unlimited), or None where too little is left for any."""
     if tokens_left is None:
         return max_tokens
     room = min(max_tokens, tokens_left - prompt_tokens_estimate)

@@ -1,7 +1,7 @@
 """Whether an agent goes round in circles: told once, then stopped.
 
-A turn is like another when it made the same calls and they came to the same. Times, addresses and temporary names in the
-results do not count: they differ each time a test suite fails in the same way. New mail starts the count again.
+A turn is like another when it made the same calls and they came to the same. Times, addresses and temporary names in
+results do not count: they differ each time a test suite fails in the same way. New mail or a new round starts afresh.
 """
 
 import hashlib
@@ -141,7 +141,7 @@ FARTHEST = 8
 
 def find(turns: Sequence[Turn]) -> Stuck | None:
     """The rule that holds at the end of these complete turns."""
-    recent = _since_mail(turns)
+    recent = _since_news(turns)
     found = [Stuck(rule, n, _judge(rule, n)) for rule in RULES if (n := rule.count(recent)) >= rule.nudge_at]
     return min(found, key=lambda stuck: stuck.verdict != "stop", default=None)
 
@@ -151,8 +151,8 @@ def _judge(rule: Rule, turns: int) -> Verdict:
 
 
 def verdict(turns: Sequence[Turn]) -> Verdict | None:
-    """What follows from the last turns: nothing, a word to the model (`context` puts it into the next prompt), or the
-    end with ``NO_PROGRESS``."""
+    """What follows from the last complete turns: nothing, a word to the model (`context` puts it into the next
+    prompt), or the end with ``NO_PROGRESS``."""
     stuck = find(turns)
     return stuck.verdict if stuck else None
 
@@ -163,10 +163,12 @@ def nudge(turns: Sequence[Turn]) -> str | None:
     return stuck.rule.words.format(n=stuck.turns) if stuck else None
 
 
-def _since_mail(turns: Sequence[Turn]) -> Sequence[Turn]:
-    """The last turns, as far back as any rule looks or the last new mail."""
+def _since_news(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """The last turns, as far back as any rule looks, the last new mail, or the beginning of the round."""
     start = max(len(turns) - FARTHEST, 0)
     for i in range(len(turns) - 1, start - 1, -1):
+        if turns[i].round != turns[-1].round:
+            return turns[i + 1 :]
         if turns[i].inputs.mail:
             return turns[i:]
     return turns[start:]

@@ -26,8 +26,8 @@ class EditFile(Arguments):
 CONTRACT = ToolContract(
     name="edit_file",
     description=(
-        "Replace the only occurrence of `old` in a file by `new`. `old` is matched exactly, with its indentation and line"
-        " ends, and without the line numbers that read_file shows."
+        "Replace the only occurrence of `old` in a file by `new`. `old` is matched exactly, with its indentation and"
+        " line ends, and without the line numbers that read_file shows."
     ),
     risk=Risk.WRITE,
     idempotency=Idempotency.KEYED,

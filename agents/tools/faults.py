@@ -21,9 +21,9 @@ ADVICE: dict[ErrorCode, str] = {
     E.EDIT_AMBIGUOUS: "Nothing was changed. Put more of the surrounding lines into `old` so that it occurs once.",
     E.EXEC_TIMEOUT: "It was ended with everything it had started. Do less in one command, or set a larger timeout_s.",
     E.EXEC_KILLED: "It was ended from outside, perhaps for using too much memory. Try it with less data at a time.",
-    E.EXEC_OUTCOME_UNKNOWN: "It may have run wholly, partly or not at all. Look at the state of things before you repeat it.",
+    E.EXEC_OUTCOME_UNKNOWN: "It may have run wholly, in part or not at all. Look at how things are, then decide.",
     E.INVALID_PLAN: "Nothing was planned. Submit the whole plan again, corrected.",
-    E.CHECKS_FAILED: "Approval is refused while a check of the task fails. Ask for a revision, with findings that say what to fix.",
+    E.CHECKS_FAILED: "Nothing is approved while a check of the task fails. Ask for a revision; say what to mend.",
     E.ARTIFACT_MISSING: "Create the file first, or leave it out of the list.",
 }
 """One line of advice for every code of class *tool*."""

@@ -30,7 +30,7 @@ class FinishStep(Arguments):
 
 CONTRACT: ToolContract = control_contract(
     name="finish_step",
-    description="End your step: every acceptance criterion is met and you have seen it yourself. Must be the only call.",
+    description="End your step: each acceptance criterion is met and you have seen it yourself. Must be the only call.",
     errors=(ErrorCode.ARTIFACT_MISSING,),
 )
 

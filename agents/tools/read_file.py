@@ -1,7 +1,7 @@
 """`read_file`: lines of a text file, numbered.
 
-Numbers cost a few tokens and pay for themselves: tracebacks, compilers and reviewers speak in line numbers, and paging by
-`offset` needs them. The price is a model that copies them into `edit_file`; that tool notices and says so.
+Numbers cost a few tokens and pay for themselves: tracebacks, compilers and reviewers speak in line numbers, and paging
+by `offset` needs them. The price is a model that copies them into `edit_file`; that tool notices and says so.
 """
 
 from typing import Annotated

@@ -1,8 +1,8 @@
 """The JSON Schema of a tool's arguments, as plain as an engine could wish.
 
-Constraints (lengths, patterns, counts) are left out: our own validation holds them and says what is wrong, while several
-engines compile them into grammars of megabytes or refuse them. References are inlined, "or null" is dropped (a null
-for an optional argument is read as not given), and keys are sorted, so the bytes never change by accident.
+Constraints (lengths, patterns, counts) are left out: our own validation holds them and says what is wrong, while
+several engines compile them into grammars of megabytes or refuse them. References are inlined, "or null" is dropped (a
+null for an optional argument is read as not given), and keys are sorted, so the bytes never change by accident.
 """
 
 import json

@@ -21,7 +21,7 @@ class WriteFile(Arguments):
 CONTRACT = ToolContract(
     name="write_file",
     description=(
-        "Create a file or replace its whole content; folders are made. For a change in an existing file prefer edit_file."
+        "Create a file or replace its whole content; folders are made. To change an existing file prefer edit_file."
     ),
     risk=Risk.WRITE,
     idempotency=Idempotency.KEYED,
