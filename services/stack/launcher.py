@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from services.stack import ours
 from services.stack.errors import StackError, StackRefused
@@ -161,7 +162,8 @@ class Launcher:
         """Until asked to stop. Raises StackError where a process failed for good."""
         failures = [unit.failed for unit in self._units.values()]
         stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({stopped, *failures}, return_when=asyncio.FIRST_COMPLETED)
+        ends: set[asyncio.Future[Any]] = {stopped, *failures}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         for failure in failures:
             if failure.done():

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from services.stack.errors import StackError
 from services.stack.logs import tail
@@ -48,8 +49,9 @@ class Supervised:
         """
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.unit.name}")
         ready = asyncio.create_task(self._ready.wait())
+        ends: set[asyncio.Future[Any]] = {ready, self.failed}
         try:
-            await asyncio.wait({ready, self.failed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ready.cancel()
         if self.failed.done():

@@ -52,13 +52,14 @@ async def unit(context: Context) -> Unit:
         name="seaweedfs",
         argv=(
             binary("weed"),
-            *("-logdir", str(data.logs), "-log_max_size_mb", "20", "mini"),
+            *("-logtostderr=true", "mini"),
             *(f"-{name}={value}" for name, value in options.items()),
         ),
         env=context.environment(data.s3) | keys,
         cwd=data.s3,
         log=data.log("seaweedfs"),
         ready=lambda: _stores(context),
+        grace_s=6.0,  # its filer sometimes dawdles for ten seconds; what it acknowledged survives a kill
     )
 
 
