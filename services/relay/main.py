@@ -1,0 +1,67 @@
+"""The relay: ``python -m services.relay.main``. One works at a time; another may stand by.
+
+It starts, stays up and recovers whatever of Postgres, NATS and Temporal is away.
+"""
+
+import asyncio
+import logging
+import sys
+from functools import partial
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from services import lifecycle, telemetry
+from services.mailbox import subjects
+from services.mailbox.link import connect
+from services.mailbox.live import NatsLive
+from services.relay.loop import repeat
+from services.relay.outbox import Outbox
+from services.relay.reservations import settle_orphans
+from services.relay.starts import Reconciler, Workflows
+from services.settings import Settings
+from services.store.database import Database
+from workflows.options import WORKFLOW_QUEUE
+
+log = logging.getLogger(__name__)
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Relay until `stop`."""
+    db = Database(settings.pg_url, pool_size=4)
+    link = await connect(settings, "relay")
+    temporal = await Client.connect(
+        settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        data_converter=pydantic_data_converter,
+        runtime=telemetry.temporal_runtime(),
+        lazy=True,
+    )
+    wake = asyncio.Event()
+    await link.subscribe(subjects.WAKE_OUTBOX, lambda _subject, _body: wake.set())
+    reconciler = Reconciler(db, Workflows(temporal, WORKFLOW_QUEUE), NatsLive(link))
+    outbox = Outbox(db, link)
+    log.info("the relay is up")
+    work = (
+        repeat("outbox", outbox.drain, stop, every_s=0.25, idle_max_s=1.0, wake=wake),
+        repeat("starts", reconciler.start_missing, stop, every_s=1.0),
+        repeat("cancels", reconciler.remind_of_cancels, stop, every_s=5.0),
+        repeat("stalled", reconciler.find_stalled, stop, every_s=30.0),
+        repeat("reservations", partial(settle_orphans, db), stop, every_s=30.0),
+    )
+    try:
+        await asyncio.gather(*work)
+    finally:
+        await link.close()
+        await db.close()
+
+
+def main() -> int:
+    """Run; returns the exit code."""
+    settings = Settings()
+    telemetry.configure("relay", settings)
+    return lifecycle.run(partial(serve, settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

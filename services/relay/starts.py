@@ -1,0 +1,225 @@
+"""Tasks and their workflows: started where one is missing, woken where a cancel waits, told of where one is gone."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import Row, func, select, update
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.event import TaskStalled
+from agents.contracts.run import TaskRef
+from services.store import events
+from services.store.database import Database
+from services.store.tables import events as event_rows
+from services.store.tables import task_starts, tasks
+from workflows.ports import Live
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PATIENCE = timedelta(seconds=5)
+_BATCH = 100
+_SIDE_BY_SIDE = 8
+
+
+class Workflows:
+    """What the relay asks of Temporal. All raise ``UNAVAILABLE`` while it is away."""
+
+    def __init__(self, client: Client, queue: str) -> None:
+        self._client = client
+        self._queue = queue
+
+    async def start(self, ref: TaskRef) -> None:
+        """Start a task's workflow; one that runs or has run is left alone."""
+        try:
+            await _asked(
+                self._client.start_workflow(
+                    "TaskWorkflow",
+                    ref,
+                    id=workflow_id(ref.task_id),
+                    task_queue=self._queue,
+                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    task_timeout=timedelta(seconds=4),
+                    rpc_timeout=_PATIENCE,
+                )
+            )
+        except WorkflowAlreadyStartedError:
+            log.info("the workflow has already run", extra={"task_id": ref.task_id})
+
+    async def signal(self, task_id: str, control_seq: int) -> bool:
+        """Tell a task's workflow to look at its controls; False where there is no such workflow."""
+        handle = self._client.get_workflow_handle(workflow_id(task_id))
+        return await _found(handle.signal("control", control_seq, rpc_timeout=_PATIENCE)) is not None
+
+    async def running(self, task_id: str) -> bool:
+        """Whether a task's workflow is under way."""
+        handle = self._client.get_workflow_handle(workflow_id(task_id))
+        description = await _found(_described(handle))
+        return description == (WorkflowExecutionStatus.RUNNING,)
+
+
+class Reconciler:
+    """Brings tasks and workflows together again. Each method is one round, to be repeated."""
+
+    def __init__(self, db: Database, workflows: Workflows, live: Live) -> None:
+        self._db = db
+        self._workflows = workflows
+        self._live = live
+        self._after = ""
+        self._told: set[str] = set()
+
+    async def start_missing(self, *, older_than_s: float = 1.0) -> bool:
+        """Start the workflow of every accepted task that has none (its API died in between, or Temporal was away)."""
+        query = (
+            select(task_starts.c.task_id, task_starts.c.tenant_id, tasks.c.epoch)
+            .join(tasks, tasks.c.id == task_starts.c.task_id)
+            .where(task_starts.c.started_at.is_(None), task_starts.c.created_at < _ago(older_than_s))
+            .order_by(task_starts.c.created_at)
+            .limit(_BATCH)
+        )
+        rows = await self._read(query)
+        await _each(rows, self._start)
+        return len(rows) == _BATCH
+
+    async def remind_of_cancels(self) -> bool:
+        """Signal every task whose cancel has been asked for and that has not ended."""
+        query = (
+            select(tasks.c.id, tasks.c.tenant_id, tasks.c.control_seq)
+            .join(task_starts, task_starts.c.task_id == tasks.c.id)
+            .where(
+                tasks.c.ended_at.is_(None),
+                tasks.c.cancel_requested_at.is_not(None),
+                task_starts.c.started_at.is_not(None),
+            )
+        )
+        await _each(await self._read(query), self._remind)
+        return False
+
+    async def find_stalled(self, *, idle_s: float = 60.0) -> bool:
+        """Tell, once a task, of open tasks whose workflow is gone. They are not started again: what the lost workflow
+        was at is not known. Looks at a hundred idle tasks a round."""
+        query = (
+            select(tasks.c.id, tasks.c.tenant_id)
+            .join(task_starts, task_starts.c.task_id == tasks.c.id)
+            .where(
+                tasks.c.ended_at.is_(None),
+                tasks.c.id > self._after,
+                tasks.c.updated_at < _ago(idle_s),
+                task_starts.c.started_at < _ago(min(idle_s, 15.0)),
+            )
+            .order_by(tasks.c.id)
+            .limit(_BATCH)
+        )
+        rows = await self._read(query)
+        await _each([row for row in rows if row.id not in self._told], self._tell_if_gone)
+        self._after = rows[-1].id if len(rows) == _BATCH else ""
+        return False
+
+    async def _read(self, query: Any) -> Sequence[Row[Any]]:
+        async with self._db.begin() as conn:
+            return (await conn.execute(query)).all()
+
+    async def _start(self, row: Row[Any]) -> None:
+        await self._workflows.start(TaskRef(tenant_id=row.tenant_id, task_id=row.task_id, epoch=row.epoch))
+        mark = (
+            update(task_starts)
+            .where(
+                task_starts.c.tenant_id == row.tenant_id,
+                task_starts.c.task_id == row.task_id,
+                task_starts.c.started_at.is_(None),
+            )
+            .values(started_at=func.now())
+        )
+        async with self._db.begin() as conn:
+            await conn.execute(mark)
+        log.info("a missing workflow was started", extra={"task_id": row.task_id})
+
+    async def _remind(self, row: Row[Any]) -> None:
+        await self._live.control(row.tenant_id, row.id)
+        if not await self._workflows.signal(row.id, row.control_seq) and row.id not in self._told:
+            await self._tell_if_gone(row)
+
+    async def _tell_if_gone(self, row: Row[Any]) -> None:
+        if await self._workflows.running(row.id):
+            return
+        if len(self._told) > 10_000:
+            self._told.clear()
+        self._told.add(row.id)
+        if await self._append_stalled(row.tenant_id, row.id):
+            log.error("an open task has no workflow any more", extra={"task_id": row.id})
+
+    async def _append_stalled(self, tenant_id: str, task_id: str) -> bool:
+        """Whether the event is new: under the task's lock, so that a task that ends at this moment gets none."""
+        here = (tasks.c.tenant_id == tenant_id, tasks.c.id == task_id)
+        told = select(event_rows.c.id).where(event_rows.c.task_id == task_id, event_rows.c.type == "task.stalled")
+        async with self._db.begin() as conn:
+            open_now = await conn.execute(select(tasks.c.id).where(*here, tasks.c.ended_at.is_(None)).with_for_update())
+            if open_now.first() is None or (await conn.execute(told.limit(1))).first() is not None:
+                return False
+            gone = events.Draft(TaskStalled(detail="its workflow is gone; nothing works on it any more"))
+            await events.append(conn, tenant_id=tenant_id, task_id=task_id, at=datetime.now(UTC), drafts=[gone])
+        return True
+
+
+def workflow_id(task_id: str) -> str:
+    """The id of a task's workflow."""
+    return f"task/{task_id}"
+
+
+async def _described(handle: Any) -> tuple[WorkflowExecutionStatus | None]:
+    return ((await handle.describe(rpc_timeout=_PATIENCE)).status,)
+
+
+async def _found(call: Awaitable[T]) -> T | tuple[()] | None:
+    """What a call answers, () for nothing; None where the workflow is not there."""
+    try:
+        answer = await _asked(call)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+    return () if answer is None else answer
+
+
+async def _asked(call: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(_PATIENCE.total_seconds() + 1):
+            return await call
+    except RPCError as error:
+        if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+            raise _away(error) from error
+        raise
+    except (RuntimeError, OSError, TimeoutError) as error:  # a lazy client that cannot connect raises RuntimeError
+        raise _away(error) from error
+
+
+async def _each(rows: Sequence[Row[Any]], work: Callable[[Row[Any]], Awaitable[None]]) -> None:
+    """Do `work` for every row, a few at a time. One that fails does not keep the others from it; the first fault is
+    raised at the end."""
+    room = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+    async def one(row: Row[Any]) -> None:
+        async with room:
+            await work(row)
+
+    found = await asyncio.gather(*(one(row) for row in rows), return_exceptions=True)
+    for fault in found:
+        if isinstance(fault, BaseException):
+            raise fault
+
+
+def _ago(seconds: float) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=seconds)
+
+
+def _away(error: BaseException) -> LonghaulError:
+    return LonghaulError(ErrorCode.UNAVAILABLE, f"Temporal cannot be reached ({error!s:.120})", retry_after_s=1)
