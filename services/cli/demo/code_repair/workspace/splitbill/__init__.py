@@ -1,0 +1,1 @@
+"""Split bills among friends, to the cent."""
