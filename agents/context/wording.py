@@ -14,8 +14,8 @@ WORDING: dict[ErrorCode, str] = {
     E.EMPTY_REPLY: "Answer with a tool call: {tools}.",
     E.REPLY_TRUNCATED: "None of it was used. Answer shorter; write a large file in several parts.",
     E.REPLY_ABORTED: "None of it was used. Answer again.",
-    E.UNPARSABLE_CALL: "None of it was run. Write the arguments as one JSON object; escape quotes and line ends in it.",
-    E.REFUSED: "None of it was used. If a part of the task cannot be done, do the rest and say so with a call: {tools}.",
+    E.UNPARSABLE_CALL: "None of it was run. Write arguments as one JSON object; escape quotes and line ends in it.",
+    E.REFUSED: "None of it was used. If a part cannot be done, do the rest and say so with a call: {tools}.",
     E.CONTEXT_TOO_LONG: "The conversation no longer fits the model.",
 }
 """For every code of class *model*: what to do about it."""

@@ -63,11 +63,6 @@ def wire_arguments(raw: str) -> str:
     return json.dumps(parse_object(raw), ensure_ascii=False) if _RAW_CONTROL.search(raw) else raw
 
 
-def canonical_arguments(raw: str) -> str:
-    """One text for all ways to write the same arguments."""
-    return json.dumps(parse_object(raw), sort_keys=True, separators=(",", ":"))
-
-
 def without_nulls(value: Any) -> Any:
     """The value without keys that are null: models write null for "not given"."""
     if isinstance(value, dict):
@@ -96,10 +91,11 @@ def unique_ids(calls: tuple[ToolCall, ...], seen: set[str]) -> tuple[ToolCall, .
     """The calls with ids that are not empty and not in `seen`, which grows by them. Same input, same ids."""
     fixed = []
     for call in calls:
-        stem = call.id or "call"
-        fresh, n = stem, 1
-        while not call.id and n == 1 or fresh in seen:
-            fresh, n = f"{stem}_{n}", n + 1
+        fresh = call.id
+        n = len(seen)
+        while not fresh or fresh in seen:
+            n += 1
+            fresh = f"{call.id or 'call'}_{n}"
         seen.add(fresh)
         fixed.append(call if fresh == call.id else call.model_copy(update={"id": fresh}))
     return tuple(fixed)
