@@ -10,7 +10,7 @@ from agents.contracts.artifact import Artifact, BlobRef
 from services.api.auth import Reader
 from services.api.ids import ArtifactId, TaskId
 from services.api.parts import Using
-from services.api.ranges import Span, asked_span
+from services.api.ranges import asked_span
 from services.store import artifacts, task_views
 
 router = APIRouter(prefix="/v1", tags=["artifacts"])

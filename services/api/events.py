@@ -30,7 +30,7 @@ class EventsQuery(Edge):
     after: Seq = 0
     before: Annotated[int, Field(ge=1, le=_MAX_SEQ)] | None = None
     limit: Annotated[int, Field(ge=1, le=1_000)] = 200
-    kind: Annotated[list[Kind], Field(max_length=50)] = []
+    kind: Annotated[list[Kind], Field(max_length=50, default_factory=list)]
     agent: Id | None = None
     order: Literal["asc", "desc"] = "asc"
 

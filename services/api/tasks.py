@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -44,7 +43,7 @@ class ListQuery(Edge):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: str | None = None
     order: Literal["asc", "desc"] = "desc"
-    status: Annotated[list[TaskStatus], Field(max_length=len(TaskStatus))] = []
+    status: Annotated[list[TaskStatus], Field(max_length=len(TaskStatus), default_factory=list)]
 
 
 class CancelQuery(Edge):

@@ -17,13 +17,8 @@ from services.store.tables import agents, checks, steps, tasks
 
 SUMMARY_CHARS = 200
 
-_SUMMARY = [
-    tasks.c[name]
-    for name in (
-        "id status waiting_for stop_reason instruction_excerpt tier created_at updated_at ended_at last_seq turns "
-        "prompt_tokens cached_tokens completion_tokens cost_micro metadata"
-    ).split()
-]
+_LARGE = {"instruction", "instruction_blob", "spec", "summary", "error"}
+_SUMMARY = [column for column in tasks.c if column.name not in _LARGE]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,107 @@
+"""Each call as data: what is sent, how its answer is read, whether it may be sent twice. Both clients send these."""
+
+import uuid
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import httpx
+from pydantic import TypeAdapter
+
+from agents.contracts.artifact import Artifact, UploadedFile
+from agents.contracts.page import EventPage, TaskPage
+from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
+
+T = TypeVar("T")
+_ARTIFACTS = TypeAdapter(list[Artifact])
+_READ_S = 30.0
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request. `repeatable`: sending it twice does what sending it once does."""
+
+    method: str
+    path: str
+    parse: Callable[[bytes], T]
+    params: tuple[tuple[str, str], ...] = ()
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    repeatable: bool = True
+    read_s: float = _READ_S
+
+    def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        """The request, on a client that knows the address and the key."""
+        return http.build_request(
+            self.method,
+            self.path,
+            params=self.params,
+            headers=self.headers,
+            content=self.body,
+            timeout=httpx.Timeout(_READ_S, connect=5.0, read=self.read_s),
+        )
+
+
+def submit(spec: TaskSpec, idempotency_key: str | None) -> Call[TaskView]:
+    """Submit a task. The key makes a repeat of it harmless, so one is made where the caller has none."""
+    return Call(
+        "POST",
+        "/v1/tasks",
+        TaskView.model_validate_json,
+        headers={"Content-Type": "application/json", "Idempotency-Key": idempotency_key or str(uuid.uuid4())},
+        body=spec.model_dump_json(exclude_unset=True).encode(),
+    )
+
+
+def get(task_id: str) -> Call[TaskView]:
+    """Look at a task."""
+    return Call("GET", f"/v1/tasks/{task_id}", TaskView.model_validate_json)
+
+
+def list_tasks(status: Collection[TaskStatus], limit: int, cursor: str | None) -> Call[TaskPage]:
+    """A page of tasks, newest first."""
+    named = [("limit", str(limit)), *(("status", TaskStatus(s).value) for s in status)]
+    params = (*named, ("cursor", cursor)) if cursor is not None else tuple(named)
+    return Call("GET", "/v1/tasks", TaskPage.model_validate_json, params)
+
+
+def result(task_id: str) -> Call[TaskResult]:
+    """The result of an ended task."""
+    return Call("GET", f"/v1/tasks/{task_id}/result", TaskResult.model_validate_json)
+
+
+def cancel(task_id: str, wait_s: float | None) -> Call[TaskView]:
+    """Ask for the end; asking twice is harmless."""
+    params = (("wait_s", str(wait_s)),) if wait_s is not None else ()
+    path = f"/v1/tasks/{task_id}/cancel"
+    return Call("POST", path, TaskView.model_validate_json, params, read_s=_READ_S + (wait_s or 0.0))
+
+
+def events(task_id: str, after: int, limit: int) -> Call[EventPage]:
+    """A page of events, oldest first."""
+    params = (("after", str(after)), ("limit", str(limit)))
+    return Call("GET", f"/v1/tasks/{task_id}/events", EventPage.model_validate_json, params)
+
+
+def artifacts(task_id: str) -> Call[list[Artifact]]:
+    """A task's artifacts."""
+    return Call("GET", f"/v1/tasks/{task_id}/artifacts", _ARTIFACTS.validate_json)
+
+
+def artifact(artifact_id: str) -> Call[Artifact]:
+    """One artifact."""
+    return Call("GET", f"/v1/artifacts/{artifact_id}", Artifact.model_validate_json)
+
+
+def upload(name: str) -> Call[UploadedFile]:
+    """An upload; the sender adds the bytes. Not repeated: a stream can be read only once."""
+    headers = {"Content-Type": "application/octet-stream"}
+    return Call(
+        "POST",
+        "/v1/files",
+        UploadedFile.model_validate_json,
+        (("name", name),),
+        headers,
+        repeatable=False,
+        read_s=120.0,
+    )
