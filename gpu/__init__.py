@@ -1,1 +1,1 @@
-"""The inference side: engines and, later, the gateway and training. It knows `agents.contracts` and nothing else of ours."""
+"""The inference side: engines and, later, the gateway and training. Of ours it knows `agents.contracts` alone."""

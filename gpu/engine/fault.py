@@ -34,8 +34,7 @@ class Asked:
 
 
 class FaultEngine:
-    """Plays a script on a port (0: a free one) of the loopback interface. `asked` is what came in, in order;
-    `active` counts the answers under way."""
+    """Plays a script on a port (0: a free one) of the loopback interface. `asked` is what came in, in order."""
 
     def __init__(self, script: Script, port: int = 0) -> None:
         self._left = [b for b in script.script for _ in range(b.times)]
@@ -43,7 +42,8 @@ class FaultEngine:
         self._port = port
         self._runner: web.AppRunner | None = None
         self.asked: list[Asked] = []
-        self.active = 0
+        self._active = 0
+        self._idle = asyncio.Event()
 
     @property
     def port(self) -> int:
@@ -54,6 +54,10 @@ class FaultEngine:
     def url(self) -> str:
         """The base URL, as LONGHAUL_MODEL_BASE_URL wants it."""
         return f"http://127.0.0.1:{self._port}/v1"
+
+    async def idle(self) -> None:
+        """Wait until no answer is under way (once there was one)."""
+        await self._idle.wait()
 
     async def start(self) -> None:
         """Listen. The port is known then."""
@@ -91,12 +95,15 @@ class FaultEngine:
         asked = Asked(dict(request.headers), await request.json())
         self.asked.append(asked)
         behaviour = self._next(asked.call)
-        self.active += 1
+        self._active += 1
+        self._idle.clear()
         try:
             await asyncio.sleep(behaviour.delay_s)
             return await ANSWERS[behaviour.do](request, behaviour)
         finally:
-            self.active -= 1
+            self._active -= 1
+            if not self._active:
+                self._idle.set()
 
     def _next(self, call: str) -> Behaviour:
         found = next((i for i, b in enumerate(self._left) if call.startswith(b.call)), None)

@@ -49,7 +49,7 @@ def find(recording: Recording, call: str) -> Entry:
 
 
 def shown(body: Mapping[str, Any]) -> Expect:
-    """What a request shows: its tools by name, and the observations since the last call (free text is not looked at)."""
+    """What a request shows: its tools by name and the observations since the last call; free text is not looked at."""
     tools = [str(t.get("function", {}).get("name")) for t in body.get("tools") or ()]
     messages = list(body.get("messages") or ())
     last = max((i for i, m in enumerate(messages) if m.get("tool_calls")), default=-1)

@@ -46,7 +46,7 @@ class Call(Edge):
 
 
 class Behaviour(Edge):
-    """One answer of a script. `call` restricts it to coordinates that begin so (``executor/``); `delay_s` comes first."""
+    """One answer of a script. `call` limits it to coordinates that begin so (``executor/``). `delay_s` comes first."""
 
     do: Kind = "reply"
     call: str = ""

@@ -72,9 +72,11 @@ class Heard:
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
+        self.something = asyncio.Event()
 
     async def __call__(self, text: str) -> None:
         self.pieces.append(text)
+        self.something.set()
 
     @property
     def text(self) -> str:
@@ -269,14 +271,11 @@ async def test_cancelling_a_call_frees_the_engine() -> None:
     async with FaultEngine(Script(fallback=Behaviour(do="endless"))) as engine, OpenAiModel(settings(engine)) as model:
         heard = Heard()
         call = asyncio.create_task(model.call(request(), heard))
-        while not heard.pieces:
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(heard.something.wait(), 5)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        async with asyncio.timeout(2):
-            while engine.active:
-                await asyncio.sleep(0.01)
+        await asyncio.wait_for(engine.idle(), 2)
 
 
 async def test_deltas_come_at_most_twenty_times_a_second() -> None:

@@ -125,7 +125,8 @@ def test_a_recording_that_is_wrong_is_left_out_and_named(tmp_path: Path, change:
     (tmp_path / "bad.json").write_text(json.dumps(good | {"name": "bad"} | change))
     library = Library(tmp_path)
     assert [r.name for r in library.recordings()] == ["one"]
-    assert library.problems[0].startswith("bad.json") and says in library.problems[0]
+    assert library.problems[0].startswith("bad.json")
+    assert says in library.problems[0]
 
 
 def test_a_library_sees_new_files_and_refuses_a_name_twice(tmp_path: Path) -> None:
