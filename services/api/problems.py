@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -21,13 +21,29 @@ _MAX_TEXT = 500
 log = logging.getLogger(__name__)
 
 
-class InvalidRequest(LonghaulError):
+class Refusal(LonghaulError):
+    """A fault with more to say than its code: wrong fields, headers of the answer."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        detail: str,
+        *,
+        errors: Iterable[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(code, detail)
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+
+
+class InvalidRequest(Refusal):
     """``VALIDATION_FAILED``: each wrong field with what is wrong with it."""
 
     def __init__(self, errors: Iterable[FieldProblem]) -> None:
-        self.errors = list(errors)
-        fields = ", ".join(sorted({e.field for e in self.errors}))
-        super().__init__(ErrorCode.VALIDATION_FAILED, _cut(f"the request is not valid: {fields}"))
+        found = list(errors)
+        fields = ", ".join(sorted({e.field for e in found}))
+        super().__init__(ErrorCode.VALIDATION_FAILED, _cut(f"the request is not valid: {fields}"), errors=found)
 
 
 def invalid(field: str, message: str) -> InvalidRequest:
@@ -46,9 +62,14 @@ def from_validation(errors: Iterable[Mapping[str, Any]], *, drop: int = 0) -> Lo
 
 
 def respond(
-    request: Request, code: ErrorCode, detail: str, *, errors: list[FieldProblem] | None = None, **headers: str
+    request: Request,
+    code: ErrorCode,
+    detail: str,
+    *,
+    errors: Sequence[FieldProblem] = (),
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A fault as an answer. Keyword arguments are headers, ``retry_after="1"``."""
+    """A fault as an answer."""
     rule = code.rule
     problem = Problem(
         type=f"urn:longhaul:problem:{code.value}",
@@ -58,10 +79,9 @@ def respond(
         instance=_cut(request.url.path),
         code=code,
         retryable=rule.retryable,
-        errors=errors or [],
+        errors=list(errors),
     )
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(problem.model_dump_json(), rule.status, named, media_type=MEDIA_TYPE)
+    return Response(problem.model_dump_json(), rule.status, headers, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
@@ -74,18 +94,18 @@ def install(app: FastAPI) -> None:
 
 async def _on_fault(request: Request, error: Exception) -> Response:
     assert isinstance(error, LonghaulError)
-    headers: dict[str, str] = dict(getattr(error, "headers", {}))
+    errors, headers = (error.errors, dict(error.headers)) if isinstance(error, Refusal) else ([], {})
     if error.retry_after_s is not None:
-        headers["retry_after"] = str(max(1, math.ceil(error.retry_after_s)))
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     elif error.code.rule.status in (429, 503):
-        headers["retry_after"] = "1"
+        headers["Retry-After"] = "1"
     if error.code is ErrorCode.UNAUTHENTICATED:
-        headers["www_authenticate"] = 'Bearer realm="longhaul"'
+        headers["WWW-Authenticate"] = 'Bearer realm="longhaul"'
     if error.code is ErrorCode.BODY_TOO_LARGE:
-        headers["connection"] = "close"  # what is left of the body is not read
+        headers["Connection"] = "close"  # what is left of the body is not read
     if error.code.rule.fault is FaultClass.INFRASTRUCTURE:
         log.warning("a request could not be served", extra={"code": error.code.value, "detail": error.detail})
-    return respond(request, error.code, error.detail, errors=getattr(error, "errors", None), **headers)
+    return respond(request, error.code, error.detail, errors=errors, headers=headers)
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:
@@ -95,13 +115,12 @@ async def _on_validation(request: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    headers = {name.lower().replace("-", "_"): value for name, value in (error.headers or {}).items()}
     match error.status_code:
         case 404:
             return respond(request, ErrorCode.NOT_FOUND, "there is nothing at this path; see /openapi.json")
         case 405:
             detail = f"{request.method} is not possible here; see the Allow header"
-            return respond(request, ErrorCode.METHOD_NOT_ALLOWED, detail, **headers)
+            return respond(request, ErrorCode.METHOD_NOT_ALLOWED, detail, headers=error.headers)
         case 400:
             return respond(request, ErrorCode.INVALID_JSON, "the body could not be read")
         case _:

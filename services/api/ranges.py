@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.errors import ErrorCode
+from services.api.problems import Refusal
 
 _ONE = re.compile(r"\s*bytes\s*=\s*(\d{0,19})\s*-\s*(\d{0,19})\s*", re.IGNORECASE | re.ASCII)
 
@@ -23,12 +24,12 @@ class Span:
         return self.last - self.first + 1
 
 
-class NotSatisfiable(LonghaulError):
+class NotSatisfiable(Refusal):
     """``RANGE_NOT_SATISFIABLE``, with the header that tells the size."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(ErrorCode.RANGE_NOT_SATISFIABLE, f"there are only {size} bytes")
-        self.headers = {"content_range": f"bytes */{size}"}
+        headers = {"Content-Range": f"bytes */{size}"}
+        super().__init__(ErrorCode.RANGE_NOT_SATISFIABLE, f"there are only {size} bytes", headers=headers)
 
 
 def asked_span(headers: Mapping[str, str], size: int, etag: str) -> Span:

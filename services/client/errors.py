@@ -48,7 +48,7 @@ def refusal(response: httpx.Response) -> LonghaulApiError:
             type="about:blank",
             title=response.reason_phrase,
             status=response.status_code,
-            detail=f"{response.url.host} answered {response.status_code} {response.reason_phrase}, not as Longhaul does",
+            detail=f"{response.url.host} answered {response.status_code} in a way that is not Longhaul's",
             instance=response.url.path,
             code=code,
             retryable=code.rule.retryable,
