@@ -4,11 +4,13 @@ Every method may raise `LonghaulError`; a fault of class *infrastructure* is ret
 class *tool* becomes an observation. Each docstring lists what else to expect.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
-from agents.contracts.artifact import BlobRef
+from agents.contracts.artifact import Artifact, BlobRef
+from agents.contracts.event import EventData
 from agents.contracts.model import Delta, ModelReply, ModelRequest
+from agents.contracts.run import AgentRef, Controls
 from agents.contracts.sandbox import (
     Capabilities,
     EditFile,
@@ -23,6 +25,9 @@ from agents.contracts.sandbox import (
     SandboxSpec,
     WriteFile,
 )
+from agents.contracts.trajectory import Brief, Turn
+from agents.tools.context import ToolContext
+from workflows.records import Answer, Begun, Held, Intent, Opened, Results, RoundEnd, Waiting
 
 
 class Runner(Protocol):
@@ -34,7 +39,8 @@ class Runner(Protocol):
         ...
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
-        """Make a sandbox, or find the one of this id. ``CAPABILITY_MISSING``, ``SANDBOX_UNAVAILABLE``, ``DISK_FULL``."""
+        """Make a sandbox, or find the one of this id. ``CAPABILITY_MISSING``, ``SANDBOX_UNAVAILABLE``,
+        ``DISK_FULL``."""
         ...
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
@@ -99,7 +105,7 @@ class Model(Protocol):
 
         Raises:
             LonghaulError: ``ENGINE_UNAVAILABLE`` (down, overloaded, rate limited; `retry_after_s` where told),
-                ``ENGINE_REFUSED`` (a wrong key, an unknown model: says what to do), ``REPLY_ABORTED`` (cut in the middle),
+                ``ENGINE_REFUSED`` (a wrong key, an unknown model: says what to do), ``REPLY_ABORTED`` (cut off),
                 ``CONTEXT_TOO_LONG``, ``REPLAY_MISMATCH``, ``REPLAY_NOT_RECORDED``.
         """
         ...
@@ -146,4 +152,64 @@ class Live(Protocol):
 
     async def control(self, tenant_id: str, task_id: str) -> None:
         """Wake whoever listens with `on_control`."""
+        ...
+
+
+class Ledger(Protocol):
+    """The durable trajectory of an agent. Each writing method is one transaction under the caller's fence and the key
+    it names: a repeat under the same key finds what the first one did. All raise ``STORE_UNAVAILABLE`` or
+    ``OBJECTS_UNAVAILABLE`` (try again, same key); all but `open` and `controls` raise `Fenced`."""
+
+    async def open(self, ref: AgentRef) -> Opened:
+        """Take the agent over: bump its fence; refused (`end`) once the round is over. ``NOT_FOUND``."""
+        ...
+
+    async def load(self, held: Held, brief_round_only: bool) -> list[Turn]:
+        """The turns so far, in order; of this round only where `brief_round_only`."""
+        ...
+
+    async def begin(self, held: Held, key: str, done: Results, intent: Intent) -> Begun:
+        """T1: keep results, read controls and mail, reserve budget, record the intent (and open its turn)."""
+        ...
+
+    async def answer(self, held: Held, key: str, answer: Answer) -> Controls:
+        """T2: keep a reply, settle its reservation, record the intents of its calls."""
+        ...
+
+    async def keep(self, held: Held, key: str, done: Results, waiting: Waiting | None = None) -> None:
+        """Keep results, and that the agent now waits (releasing what it has reserved)."""
+        ...
+
+    async def end(self, held: Held, key: str, done: Results, end: RoundEnd) -> bool:
+        """End the round. False where `unless_mail` and a message is unread: then nothing was written."""
+        ...
+
+    async def controls(self, ref: AgentRef) -> Controls:
+        """What a person has asked, as the rows say now."""
+        ...
+
+
+class CallContext(ToolContext, Protocol):
+    """The world as one tool call sees it, and what it left there."""
+
+    @property
+    def events(self) -> Sequence[EventData]:
+        """What happened through it, to be stored with its result."""
+        ...
+
+    @property
+    def artifacts(self) -> Sequence[Artifact]:
+        """The files it kept."""
+        ...
+
+    async def kill(self) -> None:
+        """End the command under way, if any; its `run` then returns. Raises nothing of its own."""
+        ...
+
+
+class Workbench(Protocol):
+    """Makes the context of a tool call."""
+
+    def context(self, held: Held, brief: Brief, call_key: str) -> CallContext:
+        """The context of the call with this key; the same key always means the same effects."""
         ...

@@ -69,22 +69,77 @@ class BurstReason(StrEnum):
         return self not in (BurstReason.ENGINE_UNAVAILABLE, BurstReason.LIMIT, BurstReason.DRAIN)
 
 
+Verdict = Literal["approve", "revise", "replan"]
+
+
 class BurstEnd(Wire):
-    """The answer of the `run_turns` activity. `error` is there for `failed`, `sandbox_lost` and `engine_unavailable`."""
+    """The answer of the `run_turns` activity. `error` is there for `failed`, `sandbox_lost` and `engine_unavailable`;
+    `verdict` where a reviewer finished."""
 
     reason: BurstReason
     turns: Count
     control_seq: int = 0
     retry_after_s: float | None = None
     error: ErrorInfo | None = None
+    verdict: Verdict | None = None
 
 
 class AgentOutcome(Wire):
     """How an agent's round ended, in the shape a workflow decides on. `verdict` is the reviewer's."""
 
     reason: BurstReason
-    verdict: Literal["approve", "revise", "replan"] | None = None
+    verdict: Verdict | None = None
     error: ErrorInfo | None = None
+
+
+class RoundStart(Wire):
+    """Open a round of a planner or an executor. `findings_of` is the review whose findings are mailed to it."""
+
+    agent: AgentRef
+    findings_of: AgentRef | None = None
+
+
+class PlanRecord(Wire):
+    """Keep what the planner handed in as the plan's next revision."""
+
+    planner: AgentRef
+    revision: int
+
+
+class StepChange(Wire):
+    """A step began a round, or ended without being done (`end`)."""
+
+    executor: AgentRef
+    end: "TaskEnd | None" = None
+
+
+class ReviewStart(Wire):
+    """Review in a clean copy: the step that `executor` has just done, or with `final` the whole task."""
+
+    reviewer: AgentRef
+    executor: AgentRef | None = None
+    final: bool = False
+
+
+class ReviewEnd(Wire):
+    """What a review came to. `checks_failed` tells of the task's own checks, where this review ran them."""
+
+    verdict: Verdict
+    checks_failed: bool = False
+
+
+class Controls(Wire):
+    """What a person has asked of a running task."""
+
+    control_seq: int = 0
+    cancel_requested: bool = False
+
+
+class Finish(Wire):
+    """End a task."""
+
+    task: TaskRef
+    end: "TaskEnd"
 
 
 class TaskEnd(Wire):

@@ -1,0 +1,1 @@
+"""The activities: one class a set of ports, the ports injected."""

@@ -1,0 +1,1 @@
+"""The worker: builds the adapters, runs workflows and activities."""

@@ -1,0 +1,127 @@
+"""The worker process: builds every adapter and runs workflows and activities until SIGTERM, then drains."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from agents.contracts.ids import Role
+from agents.roles import ROLES
+from services import lifecycle, telemetry
+from services.inference.client import OpenAiModel
+from services.mailbox.link import connect
+from services.mailbox.live import NatsLive
+from services.objects.s3 import S3Objects
+from services.sandbox.client import RunnerClient
+from services.settings import Settings
+from services.store.database import Database
+from services.store.ledger import SqlLedger
+from services.store.rounds import SqlRounds
+from services.store.spill import Spill
+from services.store.steps import SqlSteps
+from services.store.task_runs import SqlTasks
+from services.worker.clock import SystemClock
+from services.worker.loop import WorkLoop
+from services.worker.run import Activity, build, run_until
+from services.worker.tools import SandboxBench
+from workflows.activities.doing import Elsewhere
+from workflows.activities.review import ReviewActivities
+from workflows.activities.task import RoundActivities, TaskActivities
+from workflows.activities.turns import TurnActivities
+from workflows.turns import BurstRules, Bursts, Ports
+
+
+@dataclass(frozen=True)
+class Activities:
+    """The activities by queue."""
+
+    bursts: list[Activity]
+    tasks: list[Activity]
+
+
+def prompts() -> dict[Role, str]:
+    """The roles' prompts, read from their files."""
+    return {role: spec.prompt_file.read_text() for role, spec in ROLES.items()}
+
+
+@asynccontextmanager
+async def adapters(settings: Settings, elsewhere: Elsewhere) -> AsyncIterator[Activities]:
+    """Everything that reaches the world, wired to the activities; closed at the end."""
+    async with AsyncExitStack() as ends:
+        db = Database(settings.pg_url, pool_size=20)
+        ends.push_async_callback(db.close)
+        objects = S3Objects(settings)
+        ends.push_async_callback(objects.close)
+        link = await connect(settings, "worker")
+        ends.push_async_callback(link.close)
+        model = await ends.enter_async_context(OpenAiModel(settings))
+        runner = await ends.enter_async_context(RunnerClient(settings))
+        clock, live, spill = SystemClock(), NatsLive(link), Spill(objects)
+        ledger = SqlLedger(db, spill, clock)
+        ports = Ports(ledger, model, runner, live, SandboxBench(runner, objects, clock), clock)
+        bursts = Bursts(ports, prompts(), BurstRules(max_tokens=settings.model_max_tokens))
+        tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, spill, clock), SqlSteps(db, clock)
+        of_task = TaskActivities(tasks, runner, objects, elsewhere)
+        of_round = RoundActivities(rounds, steps, runner, elsewhere)
+        of_review = ReviewActivities(tasks, rounds, steps, runner, elsewhere)
+        yield Activities(
+            bursts=[TurnActivities(bursts, elsewhere).run_turns],
+            tasks=[
+                of_task.begin_task,
+                of_task.read_controls,
+                of_task.prepare_workspace,
+                of_task.finish_task,
+                of_round.open_round,
+                of_round.record_plan,
+                of_round.start_step,
+                of_round.fail_step,
+                of_review.prepare_review,
+                of_review.apply_review,
+            ],
+        )
+
+
+async def temporal(settings: Settings, stop: asyncio.Event) -> Client | None:
+    """A connection to Temporal, however long it takes; None where the process is stopped first."""
+    while not stop.is_set():
+        try:
+            return await Client.connect(
+                settings.temporal_address,
+                namespace=settings.temporal_namespace,
+                data_converter=pydantic_data_converter,
+                runtime=telemetry.temporal_runtime(),
+            )
+        except RuntimeError:
+            await asyncio.sleep(0.5)
+    return None
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Run until `stop`, then drain."""
+    work = WorkLoop()
+    work.start()
+    client = await temporal(settings, stop)
+    if client is None:
+        return
+    context = adapters(settings, work)
+    activities = await work(context.__aenter__())
+    try:
+        await run_until(build(client, activities.bursts, activities.tasks), stop)
+    finally:
+        await work(context.__aexit__(None, None, None))
+        work.stop()
+
+
+def main() -> int:
+    """Run the worker; the exit code."""
+    settings = Settings()
+    telemetry.configure("worker", settings)
+    return lifecycle.run(lambda stop: serve(settings, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The Temporal workers of one process: which queue takes what, and how many at once."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from workflows import options
+from workflows.agent import AgentWorkflow
+from workflows.sizes import SizeGuard
+from workflows.task import TaskWorkflow
+
+MAX_BURSTS = 200
+MAX_TASK_ACTIVITIES = 50
+MAX_CACHED_WORKFLOWS = 500
+MAX_WORKFLOW_TASKS = 50
+
+Activity = Callable[..., Any]
+
+
+def sandbox() -> SandboxedWorkflowRunner:
+    """Workflows run in Temporal's sandbox; our pure packages pass through, so that a run costs kilobytes."""
+    pure = SandboxRestrictions.default.with_passthrough_modules(
+        "agents", "pydantic", "pydantic_core", "annotated_types"
+    )
+    return SandboxedWorkflowRunner(restrictions=pure)
+
+
+def build(client: Client, bursts: Sequence[Activity], tasks: Sequence[Activity]) -> list[Worker]:
+    """The workers: workflows, bursts of turns, a task's own activities."""
+    shared: dict[str, Any] = {
+        "interceptors": [SizeGuard()],
+        "graceful_shutdown_timeout": options.GRACEFUL_SHUTDOWN,
+        "max_heartbeat_throttle_interval": options.MAX_HEARTBEAT_THROTTLE,
+    }
+    workflows = Worker(
+        client,
+        task_queue=options.WORKFLOW_QUEUE,
+        workflows=[TaskWorkflow, AgentWorkflow],
+        workflow_runner=sandbox(),
+        max_cached_workflows=MAX_CACHED_WORKFLOWS,
+        max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
+        sticky_queue_schedule_to_start_timeout=options.STICKY_TIMEOUT,
+        **shared,
+    )
+    burst = Worker(
+        client,
+        task_queue=options.BURST_QUEUE,
+        activities=bursts,
+        max_concurrent_activities=MAX_BURSTS,
+        **shared,
+    )
+    task = Worker(
+        client,
+        task_queue=options.TASK_QUEUE,
+        activities=tasks,
+        max_concurrent_activities=MAX_TASK_ACTIVITIES,
+        **shared,
+    )
+    return [workflows, burst, task]
+
+
+async def run_until(workers: Sequence[Worker], stop: asyncio.Event) -> None:
+    """Run the workers until `stop`; then they take nothing new, and bursts drain.
+
+    Raises:
+        RuntimeError: a worker failed for good.
+    """
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    asked = asyncio.create_task(stop.wait())
+    await asyncio.wait([asked, *running], return_when=asyncio.FIRST_COMPLETED)
+    async with AsyncExitStack() as ends:
+        for worker in workers:
+            ends.push_async_callback(worker.shutdown)
+        asked.cancel()
+    await asyncio.gather(*running)

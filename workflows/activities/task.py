@@ -1,0 +1,146 @@
+"""The activities of a task's beginning and end, its rounds and steps."""
+
+from temporalio import activity
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.plan import Plan
+from agents.contracts.run import (
+    AgentRef,
+    Controls,
+    Finish,
+    PlanRecord,
+    PlanShape,
+    RoundStart,
+    StepChange,
+    TaskEnd,
+    TaskRef,
+    TaskStart,
+)
+from agents.contracts.sandbox import SandboxSpec
+from agents.tools.submit_review import SubmitReview
+from workflows.activities.doing import Elsewhere, doing
+from workflows.briefs import LISTING_MAX, Scene, write_brief
+from workflows.names import SANDBOX_FENCE, harness, task_of, workspace_id
+from workflows.ports import Objects, Runner
+from workflows.task_ports import Closing, RoundStore, StepStore, TaskStore
+
+GONE = (ErrorCode.SANDBOX_NOT_FOUND, ErrorCode.SANDBOX_LOST)
+
+
+class TaskActivities:
+    """Begin, fill the workspace, finish."""
+
+    def __init__(self, tasks: TaskStore, runner: Runner, objects: Objects, elsewhere: Elsewhere) -> None:
+        self._tasks = tasks
+        self._runner = runner
+        self._objects = objects
+        self._elsewhere = elsewhere
+
+    @activity.defn(name="begin_task")
+    async def begin_task(self, task: TaskRef) -> TaskStart:
+        """Work begins."""
+        return await doing(self._elsewhere, self._tasks.begin(task))
+
+    @activity.defn(name="read_controls")
+    async def read_controls(self, task: TaskRef) -> Controls:
+        """What a person has asked."""
+        return await doing(self._elsewhere, self._tasks.controls(task))
+
+    @activity.defn(name="prepare_workspace")
+    async def prepare_workspace(self, task: TaskRef) -> None:
+        """Make the sandbox and put the repository and files in."""
+        await doing(self._elsewhere, self._prepare(task))
+
+    @activity.defn(name="finish_task")
+    async def finish_task(self, finish: Finish) -> TaskEnd:
+        """Stop all that is left and end the task."""
+        return await doing(self._elsewhere, self._finish(finish))
+
+    async def _prepare(self, task: TaskRef) -> None:
+        inputs = await self._tasks.inputs(task)
+        name = workspace_id(task)
+        spec = SandboxSpec(
+            id=name, tenant_id=task.tenant_id, task_id=task.task_id, fence=SANDBOX_FENCE, limits=inputs.sandbox
+        )
+        await self._tasks.claim(task, await self._runner.create(spec), "workspace")
+        owner = harness(task)
+        if inputs.repo is not None:
+            archive = self._objects.get_stream(task.tenant_id, inputs.repo)
+            await self._runner.put_archive(name, f"{task.task_id}/{task.epoch}/repo", owner, archive)
+        for n, file in enumerate(inputs.files):
+            data = self._objects.get_stream(task.tenant_id, file.blob)
+            await self._runner.put_file(name, f"{task.task_id}/{task.epoch}/file/{n}", owner, file.path, data)
+
+    async def _finish(self, finish: Finish) -> TaskEnd:
+        closing = await self._tasks.closing(finish.task)
+        if not closing.ended:
+            await quiet(self._runner, finish.task, closing)
+        return await self._tasks.finish(finish.task, finish.end)
+
+
+async def quiet(runner: Runner, task: TaskRef, closing: Closing) -> None:
+    """Lock every agent out of every sandbox, then end what runs there, then delete it."""
+    owner = harness(task)
+    for sandbox_id, sandbox_fence in closing.sandboxes:
+        try:
+            for agent_id, fence in closing.agents:
+                mark = owner.model_copy(
+                    update={"agent_id": agent_id, "agent_fence": fence, "sandbox_fence": sandbox_fence}
+                )
+                await runner.announce(sandbox_id, mark)
+            await runner.kill_all(sandbox_id, owner.model_copy(update={"sandbox_fence": sandbox_fence}))
+        except LonghaulError as error:
+            if error.code not in GONE:
+                raise
+        await runner.destroy(sandbox_id)
+
+
+class RoundActivities:
+    """Rounds of planners and executors, the plan, the steps."""
+
+    def __init__(self, rounds: RoundStore, steps: StepStore, runner: Runner, elsewhere: Elsewhere) -> None:
+        self._rounds = rounds
+        self._steps = steps
+        self._runner = runner
+        self._elsewhere = elsewhere
+
+    @activity.defn(name="open_round")
+    async def open_round(self, start: RoundStart) -> None:
+        """Open a round; the findings of the review that asked for it are mailed."""
+        await doing(self._elsewhere, self._open(start))
+
+    @activity.defn(name="record_plan")
+    async def record_plan(self, record: PlanRecord) -> PlanShape:
+        """Keep the plan that the planner handed in."""
+        return await doing(self._elsewhere, self._record(record))
+
+    @activity.defn(name="start_step")
+    async def start_step(self, change: StepChange) -> None:
+        """A round of a step begins."""
+        await doing(self._elsewhere, self._steps.start_step(change.executor))
+
+    @activity.defn(name="fail_step")
+    async def fail_step(self, change: StepChange) -> None:
+        """A step ends without being done."""
+        if change.end is not None:
+            end = change.end
+            await doing(self._elsewhere, self._steps.fail_step(change.executor, end.stop_reason, end.error))
+
+    async def _open(self, start: RoundStart) -> None:
+        ref = start.agent
+        sandbox = workspace_id(task_of(ref))
+        listing, total = await self._runner.list_files(sandbox, LISTING_MAX)
+        brief = write_brief(ref, await self._rounds.material(ref), Scene(sandbox, listing, total))
+        findings = await findings_of(self._rounds, start.findings_of)
+        await self._rounds.open_round(ref, brief, findings)
+
+    async def _record(self, record: PlanRecord) -> PlanShape:
+        plan = Plan.model_validate_json(await self._rounds.outcome(record.planner))
+        return await self._rounds.record_plan(record.planner, record.revision, plan)
+
+
+async def findings_of(rounds: RoundStore, review: AgentRef | None) -> list[str]:
+    """What a review found, or nothing."""
+    if review is None:
+        return []
+    return list(SubmitReview.model_validate_json(await rounds.outcome(review)).findings)

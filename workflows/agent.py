@@ -1,0 +1,51 @@
+"""One agent doing one round: a loop of bursts, and the durable waits between them. It holds cursors only."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from agents.contracts.run import AgentOutcome, AgentRef, BurstEnd, BurstReason
+    from workflows import options
+
+
+@workflow.defn(name="AgentWorkflow", failure_exception_types=[Exception])
+class AgentWorkflow:
+    """Runs bursts until one of them says that the round is over."""
+
+    @workflow.init
+    def __init__(self, ref: AgentRef) -> None:
+        self._ref = ref
+        self._outages = 0
+        self._seen = 0
+
+    @workflow.run
+    async def run(self, ref: AgentRef) -> AgentOutcome:
+        """The round's outcome. Cancelling it ends the burst under way first."""
+        bursts = 0
+        while True:
+            burst = await workflow.execute_activity("run_turns", self._ref, result_type=BurstEnd, **options.BURST)
+            bursts += 1
+            if burst.reason.final:
+                return AgentOutcome(reason=burst.reason, verdict=burst.verdict, error=burst.error)
+            await self._wait(burst)
+            if workflow.info().is_continue_as_new_suggested() or bursts >= options.BURSTS_BEFORE_CONTINUE:
+                await workflow.wait_condition(workflow.all_handlers_finished)
+                workflow.continue_as_new(self._ref)
+
+    @workflow.signal(name="wake")
+    def wake(self, control_seq: int) -> None:
+        """Something newer than `control_seq` lies in the rows; a wait ends early."""
+        self._seen = max(self._seen, control_seq)
+
+    async def _wait(self, burst: BurstEnd) -> None:
+        if burst.reason is not BurstReason.ENGINE_UNAVAILABLE:
+            self._outages = 0
+            return
+        backoff = min(2.0**self._outages, options.ENGINE_BACKOFF_MAX_S)
+        delay = min(max(backoff, burst.retry_after_s or 0.0), options.ENGINE_BACKOFF_MAX_S)
+        self._outages += 1
+        try:
+            await workflow.wait_condition(lambda: self._seen > burst.control_seq, timeout=timedelta(seconds=delay))
+        except TimeoutError:
+            return

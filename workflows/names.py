@@ -1,0 +1,34 @@
+"""Names that follow from a place, so that doing something twice finds the same thing."""
+
+from agents.contracts.ids import short_digest
+from agents.contracts.run import AgentRef, TaskRef
+from agents.contracts.sandbox import Owner
+
+SANDBOX_FENCE = 1
+"""The first holder of a sandbox."""
+
+
+def workspace_id(task: TaskRef) -> str:
+    """The sandbox in which a task's executors work."""
+    return f"sbx_{short_digest(f'{task.task_id}/{task.epoch}/workspace')}"
+
+
+def clean_copy_id(reviewer: AgentRef) -> str:
+    """The sandbox of one review."""
+    return f"sbx_{short_digest(f'{reviewer.place.path}/{reviewer.round}/copy')}"
+
+
+def exec_id(key: str) -> str:
+    """The runner's name for the command with this key."""
+    return f"exec_{short_digest(key)}"
+
+
+def harness(task: TaskRef) -> Owner:
+    """Who the harness is to the runner when it fills a workspace, runs checks or cleans up."""
+    name = f"agent_{short_digest(f'{task.task_id}/{task.epoch}/harness')}"
+    return Owner(agent_id=name, agent_fence=1, sandbox_fence=SANDBOX_FENCE)
+
+
+def task_of(ref: AgentRef) -> TaskRef:
+    """The task an agent belongs to."""
+    return TaskRef(tenant_id=ref.tenant_id, task_id=ref.place.task_id, epoch=ref.place.epoch)

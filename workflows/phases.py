@@ -1,0 +1,192 @@
+"""The phases of a task: plan, steps (side by side where they may), reviews, the final review, replanning."""
+
+import asyncio
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from agents.contracts.errors import ErrorInfo
+    from agents.contracts.ids import FINAL_STEP, PLAN_STEP, Place, Role
+    from agents.contracts.run import (
+        AgentOutcome,
+        AgentRef,
+        BurstReason,
+        PlanRecord,
+        PlanShape,
+        ReviewEnd,
+        ReviewStart,
+        RoundStart,
+        StepChange,
+        TaskEnd,
+        TaskRef,
+        TaskStart,
+    )
+    from agents.contracts.task import StopReason
+    from agents.policy.parallel import ready, topological
+    from workflows import options
+
+STOP_REASONS = {
+    BurstReason.GAVE_UP: StopReason.GAVE_UP,
+    BurstReason.CANCELLED: StopReason.CANCELLED,
+    BurstReason.BUDGET: StopReason.BUDGET,
+    BurstReason.NO_PROGRESS: StopReason.NO_PROGRESS,
+}
+
+
+class TaskOver(Exception):
+    """The task cannot go on: how it ends."""
+
+    def __init__(self, end: TaskEnd) -> None:
+        super().__init__(end.stop_reason.value)
+        self.end = end
+
+
+class Phases:
+    """One task's run. Everything that happens is an activity or a child; this only decides what comes next."""
+
+    def __init__(self, task: TaskRef, start: TaskStart) -> None:
+        self._task = task
+        self._limits = start.limits
+        self._done: set[str] = set()
+        self._rounds: dict[str, AgentRef] = {}
+        """The executor round that each step has reached, by step id."""
+
+    async def run(self) -> TaskEnd:
+        """The end, once the whole task is approved.
+
+        Raises:
+            TaskOver: it ended otherwise.
+        """
+        await workflow.execute_activity("prepare_workspace", self._task, **options.LONG)
+        findings: AgentRef | None = None
+        for revision in range(1, self._limits.review_rounds + 1):
+            plan = await self._plan(revision, findings)
+            findings = await self._steps(plan) or await self._final(plan)
+            if findings is None:
+                return TaskEnd(stop_reason=StopReason.COMPLETED)
+        raise TaskOver(TaskEnd(stop_reason=StopReason.REJECTED))
+
+    async def _plan(self, revision: int, findings: AgentRef | None) -> PlanShape:
+        planner = self._agent(Role.PLANNER, PLAN_STEP, 1, revision)
+        await workflow.execute_activity("open_round", RoundStart(agent=planner, findings_of=findings), **options.QUICK)
+        _must_finish(await self._child(planner))
+        record = PlanRecord(planner=planner, revision=revision)
+        plan: PlanShape = await workflow.execute_activity("record_plan", record, result_type=PlanShape, **options.QUICK)
+        return plan
+
+    async def _steps(self, plan: PlanShape) -> AgentRef | None:
+        """Run the steps that are not done yet. A review that asks to replan is returned, once nothing runs any more."""
+        running: dict[str, asyncio.Task[AgentRef | None]] = {}
+        replan: AgentRef | None = None
+        only = len(plan.steps) == 1
+        try:
+            while True:
+                if replan is None:
+                    for step in ready(plan, self._done, set(running), self._limits.parallel):
+                        running[step] = asyncio.create_task(self._step(plan.revision, step, final=only))
+                if not running:
+                    return replan
+                await workflow.wait(list(running.values()), return_when=asyncio.FIRST_COMPLETED)
+                for step in [s for s, task in running.items() if task.done()]:
+                    asked = running.pop(step).result()
+                    replan = replan or asked
+                    if asked is None:
+                        self._done.add(step)
+        finally:
+            await _stop(list(running.values()))
+
+    async def _step(self, revision: int, step: str, *, final: bool) -> AgentRef | None:
+        """Executor and reviewer in turns until it is approved (None) or the plan has to change (that review)."""
+        findings: AgentRef | None = None
+        failed = False
+        for round_no in range(1, self._limits.review_rounds + 1):
+            executor = self._agent(Role.EXECUTOR, step, revision, round_no)
+            await self._execute(executor, findings)
+            reviewer = self._agent(Role.REVIEWER, step, revision, round_no)
+            review = await self._review(ReviewStart(reviewer=reviewer, executor=executor, final=final))
+            if review.verdict == "approve":
+                return None
+            if review.verdict == "replan":
+                return reviewer
+            findings, failed = reviewer, review.checks_failed
+        raise await self._step_over(executor, StopReason.FAILED_CHECKS if failed else StopReason.REJECTED)
+
+    async def _final(self, plan: PlanShape) -> AgentRef | None:
+        """Review the whole; findings go to the executor of the last step. A plan of one step has been reviewed already."""
+        if len(plan.steps) == 1:
+            return None
+        last = topological(plan)[-1]
+        executor: AgentRef | None = None
+        failed = False
+        for round_no in range(1, self._limits.review_rounds + 1):
+            reviewer = self._agent(Role.REVIEWER, FINAL_STEP, plan.revision, round_no)
+            review = await self._review(ReviewStart(reviewer=reviewer, executor=executor, final=True))
+            if review.verdict == "approve":
+                return None
+            if review.verdict == "replan":
+                return reviewer
+            failed = review.checks_failed
+            if round_no < self._limits.review_rounds:
+                before = self._rounds[last]
+                executor = before.model_copy(update={"round": before.round + 1})
+                await self._execute(executor, reviewer)
+        raise TaskOver(TaskEnd(stop_reason=StopReason.FAILED_CHECKS if failed else StopReason.REJECTED))
+
+    async def _execute(self, executor: AgentRef, findings: AgentRef | None) -> None:
+        self._rounds[executor.place.step] = executor
+        await workflow.execute_activity("start_step", StepChange(executor=executor), **options.QUICK)
+        await workflow.execute_activity("open_round", RoundStart(agent=executor, findings_of=findings), **options.QUICK)
+        outcome = await self._child(executor)
+        if outcome.reason is not BurstReason.FINISHED:
+            end = _end_of(outcome)
+            raise await self._step_over(executor, end.stop_reason, end.error)
+
+    async def _step_over(self, executor: AgentRef, reason: StopReason, error: ErrorInfo | None = None) -> TaskOver:
+        end = TaskEnd(stop_reason=reason, error=error)
+        if reason is not StopReason.CANCELLED:
+            await workflow.execute_activity("fail_step", StepChange(executor=executor, end=end), **options.QUICK)
+        return TaskOver(end)
+
+    async def _review(self, review: ReviewStart) -> ReviewEnd:
+        await workflow.execute_activity("prepare_review", review, **options.LONG)
+        _must_finish(await self._child(review.reviewer))
+        end: ReviewEnd = await workflow.execute_activity("apply_review", review, result_type=ReviewEnd, **options.QUICK)
+        return end
+
+    async def _child(self, ref: AgentRef) -> AgentOutcome:
+        outcome: AgentOutcome = await workflow.execute_child_workflow(
+            "AgentWorkflow",
+            ref,
+            id=child_id(ref),
+            result_type=AgentOutcome,
+            task_queue=options.WORKFLOW_QUEUE,
+            task_timeout=options.WORKFLOW_TASK_TIMEOUT,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+        return outcome
+
+    def _agent(self, role: Role, step: str, revision: int, round_no: int) -> AgentRef:
+        place = Place(task_id=self._task.task_id, epoch=self._task.epoch, role=role, revision=revision, step=step)
+        return AgentRef(tenant_id=self._task.tenant_id, place=place, round=round_no)
+
+
+def child_id(ref: AgentRef) -> str:
+    """The id of an AgentWorkflow: ``agent/{task}/{epoch}/{role}/{rev}.{step}/{round}``."""
+    return f"agent/{ref.place.path}/{ref.round}"
+
+
+def _end_of(outcome: AgentOutcome) -> TaskEnd:
+    return TaskEnd(stop_reason=STOP_REASONS.get(outcome.reason, StopReason.ERROR), error=outcome.error)
+
+
+def _must_finish(outcome: AgentOutcome) -> None:
+    if outcome.reason is not BurstReason.FINISHED:
+        raise TaskOver(_end_of(outcome))
+
+
+async def _stop(tasks: "list[asyncio.Task[AgentRef | None]]") -> None:
+    """Cancel what still runs and wait for it; what it raises was decided elsewhere."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

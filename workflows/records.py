@@ -1,0 +1,154 @@
+"""What the turn loop hands to the ledger, and what it gets back. These never cross a process."""
+
+from dataclasses import dataclass, field
+
+from agents.contracts.artifact import Artifact
+from agents.contracts.errors import ErrorCode, ErrorInfo
+from agents.contracts.event import EventData
+from agents.contracts.ids import Place, call_key, model_key
+from agents.contracts.model import BadReply, ModelReply, Usage
+from agents.contracts.run import AgentRef, BurstEnd, BurstReason
+from agents.contracts.tool import ToolResult
+from agents.contracts.trajectory import Brief, TurnInputs
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What an attempt finds: its fence and the agent's brief, or that the round is over (`end`)."""
+
+    fence: int
+    brief: Brief
+    turns: int
+    waiting: bool = False
+    end: BurstEnd | None = None
+
+
+@dataclass
+class Held:
+    """An attempt's hold on an agent. `next` numbers its transactions, so that each has a key of its own and one whose
+    commit was not answered is found again instead of done twice."""
+
+    ref: AgentRef
+    fence: int
+    _number: int = field(default=0, repr=False)
+
+    @property
+    def place(self) -> Place:
+        """Where the agent works."""
+        return self.ref.place
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's id."""
+        return self.ref.place.agent_id
+
+    def next(self) -> str:
+        """The key of this attempt's next transaction."""
+        self._number += 1
+        return f"{self.agent_id}/{self.ref.round}/{self.fence}/{self._number}"
+
+    def model_key(self, turn: int, k: int) -> str:
+        """The logical key of a model call."""
+        return model_key(self.place, self.ref.round, turn, k)
+
+    def call_key(self, turn: int, i: int) -> str:
+        """The logical key of a tool call."""
+        return call_key(self.place, self.ref.round, turn, i)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A tool call that ended: its result, what to tell of it, and the files it kept."""
+
+    i: int
+    result: ToolResult
+    events: tuple[EventData, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results that are not stored yet, all of one turn. `completes` where nothing of that turn stays open."""
+
+    turn: int = 0
+    ran: tuple[Ran, ...] = ()
+    completes: bool = False
+    calls: int = 0
+
+
+NOTHING = Results()
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A model call about to be made. `opens` where it is the first of a new turn; `tokens` and `cost_micro` are what it
+    may use at most, `least_tokens` what it needs at least."""
+
+    turn: int
+    k: int
+    tier: str
+    tokens: int
+    least_tokens: int
+    cost_micro: int
+    opens: bool = True
+    fell_back: tuple[str, ErrorCode] | None = None
+    """Where the tier differs from the attempt before: that tier, and what was wrong with its reply."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What came of an intent: the turn's stored inputs; or the round's end; or neither: other calls' reservations are
+    in the way for now."""
+
+    inputs: TurnInputs | None = None
+    end: BurstEnd | None = None
+
+
+@dataclass(frozen=True)
+class CallIntent:
+    """A tool call about to be made; `arguments` is an excerpt."""
+
+    i: int
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A model call that ended: a reply to use with its calls, or something unusable (`bad`), with or without a reply;
+    `failed` where the turn is given up. `charge` is what a missing reply is charged: its estimate, or nothing."""
+
+    turn: int
+    k: int
+    reply: ModelReply | None = None
+    bad: BadReply | None = None
+    calls: tuple[CallIntent, ...] = ()
+    failed: ErrorInfo | None = None
+    activity: str = ""
+    resumed: bool = False
+    charge_estimate: bool = False
+
+    @property
+    def usage(self) -> Usage:
+        """What the reply says it used."""
+        return self.reply.usage if self.reply else Usage()
+
+
+@dataclass(frozen=True)
+class RoundEnd:
+    """How a round ends. `outcome` is the JSON of the control call's arguments. With `unless_mail` nothing is written
+    where a message is unread."""
+
+    reason: BurstReason
+    error: ErrorInfo | None = None
+    outcome: str | None = None
+    unless_mail: bool = False
+    charge_estimate: bool = True
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What an agent waits for outside it."""
+
+    waiting_for: str
+    retry_after_s: float | None = None

@@ -1,0 +1,140 @@
+"""The ports of a task's own activities. Each writing method is one transaction that is done once however often it is
+called, and refuses (``ALREADY_FINISHED``) once the task has ended. All raise ``STORE_UNAVAILABLE`` (try again)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from agents.contracts.artifact import BlobRef
+from agents.contracts.errors import ErrorInfo
+from agents.contracts.plan import Plan, StoredPlan, Tier
+from agents.contracts.run import AgentRef, Controls, PlanShape, ReviewStart, TaskEnd, TaskRef, TaskStart
+from agents.contracts.sandbox import ExecStatus, SandboxInfo, SandboxLimits
+from agents.contracts.task import CheckResult, Limits, StopReason
+from agents.contracts.trajectory import Brief, StepReport
+
+
+@dataclass(frozen=True)
+class InputBlob:
+    """An uploaded file and where it goes in the workspace."""
+
+    path: str
+    blob: BlobRef
+
+
+@dataclass(frozen=True)
+class TaskInputs:
+    """What the workspace is made of."""
+
+    repo: BlobRef | None
+    files: tuple[InputBlob, ...]
+    sandbox: SandboxLimits
+
+
+@dataclass(frozen=True)
+class Material:
+    """What briefs are written from. `reports` are by step id, of the plan's present revision."""
+
+    goal: str
+    instruction_sha256: str
+    tier: Tier
+    recording: str | None
+    checks: tuple[str, ...]
+    limits: Limits
+    plan: StoredPlan | None
+    reports: dict[str, StepReport]
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What has to be quiet before a task may end: its agents with the fences that lock them out, and its sandboxes."""
+
+    ended: bool
+    agents: tuple[tuple[str, int], ...]
+    sandboxes: tuple[tuple[str, int], ...]
+
+
+class TaskStore(Protocol):
+    """The task's own row, its sandboxes, its end."""
+
+    async def begin(self, task: TaskRef) -> TaskStart:
+        """Work begins. ``NOT_FOUND``."""
+        ...
+
+    async def controls(self, task: TaskRef) -> Controls:
+        """What a person has asked."""
+        ...
+
+    async def inputs(self, task: TaskRef) -> TaskInputs:
+        """What to put into the workspace. ``NOT_FOUND`` where an upload is gone."""
+        ...
+
+    async def claim(self, task: TaskRef, sandbox: SandboxInfo, purpose: Literal["workspace", "clean_copy"]) -> None:
+        """Note a sandbox, so that the end finds it."""
+        ...
+
+    async def release(self, task: TaskRef, sandbox_id: str) -> None:
+        """Note that a sandbox is gone."""
+        ...
+
+    async def closing(self, task: TaskRef) -> Closing:
+        """Lock every agent of the task out, and say what there is to stop."""
+        ...
+
+    async def finish(self, task: TaskRef, end: TaskEnd) -> TaskEnd:
+        """Settle what is reserved and write the end; a cancel that was asked for in time is what the task ends by."""
+        ...
+
+
+class RoundStore(Protocol):
+    """Rounds of agents, and the plan."""
+
+    async def material(self, ref: AgentRef) -> Material:
+        """What a brief of this agent is written from."""
+        ...
+
+    async def outcome(self, ref: AgentRef) -> str:
+        """The JSON of the arguments that ended a round. ``NOT_FOUND`` where it ended otherwise."""
+        ...
+
+    async def open_round(self, ref: AgentRef, brief: Brief, findings: Sequence[str]) -> None:
+        """Make the agent where it is new, its round, and mail it the findings."""
+        ...
+
+    async def record_plan(self, planner: AgentRef, revision: int, plan: Plan) -> PlanShape:
+        """Keep a revision of the plan; steps done under the same id stay done."""
+        ...
+
+
+class StepStore(Protocol):
+    """Steps and their reviews."""
+
+    async def start_step(self, executor: AgentRef) -> None:
+        """A round of a step begins."""
+        ...
+
+    async def fail_step(self, executor: AgentRef, reason: StopReason, error: ErrorInfo | None) -> None:
+        """A step ends without being done."""
+        ...
+
+    async def start_review(self, review: ReviewStart, report: StepReport | None) -> None:
+        """A review begins: keep what the executor reported."""
+        ...
+
+    async def start_check(self, review: ReviewStart, exec_id: str, command: str, position: int) -> None:
+        """One of the task's own checks begins."""
+        ...
+
+    async def keep_check(self, review: ReviewStart, position: int, status: ExecStatus, result: CheckResult) -> None:
+        """One of the task's own checks ended."""
+        ...
+
+    async def checks_failed(self, review: ReviewStart) -> bool:
+        """Whether a check that this review ran failed."""
+        ...
+
+    async def end_review(
+        self, review: ReviewStart, verdict: str, findings: Sequence[str], evidence: Sequence[str]
+    ) -> None:
+        """The verdict is in; an approved step is done."""
+        ...

@@ -1,0 +1,408 @@
+"""The turn loop: one agent, one attempt, turn after turn until something has to be waited for or the round is over.
+
+A turn is a model call and its tool calls, made durable by two transactions of the ledger (T1 before the call, T2
+after it). The loop keeps nothing that the ledger does not have, except results and a paid reply on their way there; so
+what to do next follows from the last turn alone, whether this attempt wrote it or found it:
+
+    no turn open       -> `_begin`  T1: keep the last results, open the next turn
+    open, no reply     -> `_ask`    render, ask the model, T2
+    open, with a reply -> `_call`   run the calls that have no result (an exec that already runs is attached to)
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from agents.context.render import CHARS_PER_TOKEN, Prompts, Renderer
+from agents.contracts.errors import ErrorCode, ErrorInfo, FaultClass, LonghaulError
+from agents.contracts.event import excerpt
+from agents.contracts.ids import Role
+from agents.contracts.model import BadReply, ModelReply
+from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Verdict
+from agents.contracts.trajectory import Attempt, Turn, TurnInputs
+from agents.policy.budget import MIN_REPLY_TOKENS, reserve_estimate
+from agents.policy.retry import Ask, next_attempt
+from agents.policy.stuck import FARTHEST, verdict
+from agents.tools.control import postponed
+from agents.tools.give_up import GiveUp
+from agents.tools.parse import CheckedCall, check_reply
+from agents.tools.submit_review import SubmitReview
+from workflows.asking import Asking, request
+from workflows.calling import Calling
+from workflows.clock import Clock
+from workflows.interrupts import Interrupted, Interrupts
+from workflows.persist import persist
+from workflows.ports import Ledger, Live, Model, Runner, Workbench
+from workflows.records import NOTHING, Answer, Begun, CallIntent, Held, Intent, Opened, Ran, Results, RoundEnd, Waiting
+from workflows.wording import doing
+
+T = TypeVar("T")
+
+FAILED_TURNS = 3
+"""A round ends when so many turns in a row were given up."""
+
+ENDS_THE_ROUND = frozenset({ErrorCode.ENGINE_REFUSED, ErrorCode.REPLAY_MISMATCH, ErrorCode.REPLAY_NOT_RECORDED})
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What a burst reaches the world through."""
+
+    ledger: Ledger
+    model: Model
+    runner: Runner
+    live: Live
+    bench: Workbench
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class BurstRules:
+    """How long a burst runs and how patient it is; seconds."""
+
+    max_tokens: int = 4_096
+    turns: int = 50
+    own_s: float = 60.0
+    store_patience_s: float = 60.0
+    engine_patience_s: float = 5.0
+    blocked_pause_s: float = 0.5
+
+
+class Bursts:
+    """Runs bursts. Build one per worker."""
+
+    def __init__(self, ports: Ports, prompts: Prompts, rules: BurstRules = BurstRules()) -> None:
+        self._ports = ports
+        self._prompts = prompts
+        self._rules = rules
+
+    async def run(self, ref: AgentRef, drain: "Future[None]") -> BurstEnd:
+        """One attempt at one burst.
+
+        Raises:
+            LonghaulError: `Fenced` where a newer attempt took over; an infrastructure fault that lasted.
+        """
+        ports, patience = self._ports, self._rules.store_patience_s
+        opened = await persist(lambda: ports.ledger.open(ref), ports.clock, patience)
+        if opened.end is not None:
+            return opened.end
+        held = Held(ref, opened.fence)
+        burst = Burst(ports, self._rules, held, opened, Renderer(self._prompts, opened.brief))
+        async with Interrupts(ports.ledger, ports.live, ref, drain) as interrupts:
+            return await burst.run(interrupts)
+
+
+class Burst:
+    """One attempt's way through the turns."""
+
+    def __init__(self, ports: Ports, rules: BurstRules, held: Held, opened: Opened, renderer: Renderer) -> None:
+        self._ports = ports
+        self._rules = rules
+        self._held = held
+        self._brief = opened.brief
+        self._role = held.place.role
+        self._renderer = renderer
+        self._failed_checks = any(not check.passed for check in opened.brief.checks)
+        self._turns: list[Turn] = []
+        self._open: Turn | None = None
+        self._asked = 0
+        """The k whose intent and reservation are stored under this fence."""
+        self._pending = NOTHING
+        self._waiting = opened.waiting
+        self._count = 0
+        self._total = opened.turns
+        self._estimate: int | None = None
+        """Tokens of the last prompt and what has come to it since; None: not known yet."""
+        self._away_s = 0.0
+        """Time spent waiting for tools, which is not the burst's own."""
+
+    async def run(self, interrupts: Interrupts) -> BurstEnd:
+        """Until the burst ends."""
+        self._interrupts = interrupts
+        self._asking = Asking(self._ports.model, self._ports.live, self._ports.clock, interrupts)
+        self._calling = Calling(self._ports.bench, self._held, self._brief, interrupts)
+        self._started = self._ports.clock.monotonic()
+        try:
+            await self._announce()
+            await self._load()
+            while True:
+                end = await self._advance()
+                if end is not None:
+                    return end
+        except Interrupted as stop:
+            return await self._interrupted(stop.reason)
+        except LonghaulError as fault:
+            if fault.code not in (ErrorCode.SANDBOX_LOST, ErrorCode.SANDBOX_NOT_FOUND):
+                raise
+            return await self._end(RoundEnd(BurstReason.SANDBOX_LOST, error=fault.info))
+
+    async def _announce(self) -> None:
+        """Lock older attempts out of the sandbox before the ledger is read, so that it cannot change behind us."""
+        if self._brief.sandbox_id is not None:
+            owner, sandbox = self._calling.owner, self._brief.sandbox_id
+            await self._persist(lambda: self._ports.runner.announce(sandbox, owner))
+
+    async def _load(self) -> None:
+        fresh = self._role is Role.REVIEWER  # a review starts with what is there now, not with the last one
+        turns = await self._persist(lambda: self._ports.ledger.load(self._held, fresh))
+        if turns and not turns[-1].complete:
+            self._open = turns.pop()
+        for turn in turns:
+            self._push(turn)
+
+    async def _advance(self) -> BurstEnd | None:
+        if self._open is None:
+            return await self._begin()
+        if self._open.reply is None:
+            return await self._ask(self._open)
+        return await self._call(self._open, self._open.reply)
+
+    # --- T1 -----------------------------------------------------------------------------------------------------------
+    async def _begin(self) -> BurstEnd | None:
+        """Open the next turn, unless the burst or the round ends here."""
+        self._interrupts.check()
+        if self._count >= self._rules.turns or self._own_s() >= self._rules.own_s:
+            return await self._leave(BurstReason.LIMIT)
+        useless = self._useless()
+        if useless is not None:
+            return await self._end(useless)
+        last = self._turns[-1] if self._turns else None
+        number = last.turn + 1 if last and last.round == self._held.ref.round else 1
+        begun = await self._intend(number, 1, opens=True)
+        if begun is not None and begun.inputs is not None:
+            self._open = Turn(round=self._held.ref.round, turn=number, inputs=begun.inputs)
+            self._total += 1
+        return begun.end if begun else None
+
+    def _useless(self) -> RoundEnd | None:
+        """Whether going on makes no sense: too many turns without a reply, or going round in circles."""
+        recent = self._turns[-FARTHEST:]
+        failed = [turn.failed for turn in recent[-FAILED_TURNS:] if turn.failed and turn.round == self._held.ref.round]
+        if len(failed) == FAILED_TURNS:
+            return RoundEnd(BurstReason.FAILED, error=failed[-1])
+        if verdict(recent) == "stop":
+            detail = "the last turns repeated themselves and a word about it changed nothing"
+            return RoundEnd(BurstReason.NO_PROGRESS, error=ErrorInfo(code=ErrorCode.NO_PROGRESS, detail=detail))
+        return None
+
+    async def _intend(self, turn: int, k: int, *, opens: bool) -> Begun | None:
+        """Store the intent of a call. None where it has to wait for other calls' reservations: nothing is asked yet."""
+        intent = self._intent(turn, k, opens=opens)
+        done, key = (self._pending if opens else NOTHING), self._held.next()
+        begun = await self._persist(lambda: self._ports.ledger.begin(self._held, key, done, intent))
+        if opens:
+            self._pending = NOTHING
+        if begun.end is None and begun.inputs is None:
+            await self._interrupts.pause(self._rules.blocked_pause_s)
+            self._interrupts.check()
+            return None
+        self._asked = k
+        return begun
+
+    def _intent(self, turn: int, k: int, *, opens: bool) -> Intent:
+        attempts = self._open.attempts if self._open and not opens else ()
+        how = self._how(attempts)
+        before = next_attempt(self._brief, self._role, _bad(attempts)[:-1]) if _bad(attempts) else how
+        bad = attempts[k - 2].bad if k > 1 else None
+        fell_back = (before.tier, bad.code) if isinstance(before, Ask) and bad and before.tier != how.tier else None
+        prompt = self._prompt_tokens(turn)
+        return Intent(
+            turn=turn,
+            k=k,
+            tier=how.tier,
+            tokens=reserve_estimate(prompt, self._rules.max_tokens),
+            least_tokens=prompt + min(MIN_REPLY_TOKENS, self._rules.max_tokens),
+            cost_micro=self._ports.model.estimate_cost_micro(prompt, self._rules.max_tokens),
+            opens=opens,
+            fell_back=fell_back,
+        )
+
+    def _how(self, attempts: Sequence[Attempt]) -> Ask:
+        how = next_attempt(self._brief, self._role, _bad(attempts))
+        if isinstance(how, Ask):
+            return how
+        raise LonghaulError(how.code, how.detail)
+
+    def _prompt_tokens(self, turn: int) -> int:
+        """About how long the next prompt is; the first time by rendering what is known of it."""
+        if self._estimate is None:
+            inputs = TurnInputs(at=self._ports.clock.now(), turns_left=self._brief.limits.turns)
+            open_turn = self._open or Turn(round=self._held.ref.round, turn=turn, inputs=inputs)
+            self._estimate = self._renderer.open(open_turn).prompt_tokens_estimate
+        return self._estimate
+
+    # --- the model, T2 ------------------------------------------------------------------------------------------------
+    async def _ask(self, turn: Turn) -> BurstEnd | None:
+        """Ask the model once, and store what came of it."""
+        bad = _bad(turn.attempts)
+        k = len(bad) + 1
+        if bad and isinstance(how := next_attempt(self._brief, self._role, bad), ErrorInfo):
+            return await self._answered(turn, Answer(turn.turn, k - 1, failed=how))
+        if self._asked != k:
+            begun = await self._intend(turn.turn, k, opens=False)
+            return begun.end if begun else None
+        asked = turn.model_copy(update={"attempts": bad})
+        rendered = self._renderer.open(asked)
+        self._estimate = rendered.prompt_tokens_estimate
+        ask = request(self._held, self._brief, asked, rendered, self._how(bad), self._rules.max_tokens)
+        try:
+            reply = await self._asking.reply(ask, self._rules.engine_patience_s)
+        except LonghaulError as fault:
+            return await self._no_reply(turn, k, fault)
+        return await self._judge(turn, k, reply)
+
+    async def _no_reply(self, turn: Turn, k: int, fault: LonghaulError) -> BurstEnd | None:
+        if fault.code is ErrorCode.ENGINE_UNAVAILABLE:
+            waiting = Waiting("engine", fault.retry_after_s)
+            return await self._leave(
+                BurstReason.ENGINE_UNAVAILABLE, waiting, retry_after_s=fault.retry_after_s, error=fault.info
+            )
+        if fault.code in ENDS_THE_ROUND:
+            return await self._end(RoundEnd(BurstReason.FAILED, error=fault.info, charge_estimate=False))
+        if fault.code.rule.fault is not FaultClass.MODEL:
+            raise fault
+        bad = BadReply(code=fault.code, detail=fault.detail)
+        # a reply that broke off was paid for; a prompt that was refused was not
+        paid = fault.code is ErrorCode.REPLY_ABORTED
+        return await self._bad(turn, Answer(turn.turn, k, bad=bad, charge_estimate=paid))
+
+    async def _judge(self, turn: Turn, k: int, reply: ModelReply) -> BurstEnd | None:
+        checked = check_reply(self._role, reply, self._failed_checks)
+        if checked.bad is not None:
+            return await self._bad(turn, Answer(turn.turn, k, reply=reply, bad=checked.bad))
+        calls = tuple(CallIntent(c.index, c.call.name, excerpt(c.call.arguments)) for c in checked.calls)
+        answer = Answer(turn.turn, k, reply=reply, calls=calls, activity=doing(reply.tool_calls))
+        return await self._answered(turn, answer)
+
+    async def _bad(self, turn: Turn, answer: Answer) -> BurstEnd | None:
+        """Something unusable: ask again with something changed, or give the turn up."""
+        attempts = (*_bad(turn.attempts), Attempt(k=answer.k, reply=answer.reply, bad=answer.bad))
+        how = next_attempt(self._brief, self._role, attempts)
+        return await self._answered(turn, replace(answer, failed=how if isinstance(how, ErrorInfo) else None))
+
+    async def _answered(self, turn: Turn, answer: Answer) -> BurstEnd | None:
+        """T2; from here on the reply cannot be lost."""
+        answer, key = replace(answer, resumed=self._waiting), self._held.next()
+        controls = await self._persist(lambda: self._ports.ledger.answer(self._held, key, answer))
+        self._waiting = False
+        if answer.reply is not None or answer.bad is not None:
+            attempt = Attempt(k=answer.k, reply=answer.reply, bad=answer.bad)
+            turn = turn.model_copy(update={"attempts": (*_bad(turn.attempts), attempt)})
+        empty = (None,) * len(answer.calls)
+        self._open = turn.model_copy(update={"failed": answer.failed, "results": empty})
+        if answer.failed is not None:
+            self._close()
+        if controls.cancel_requested:
+            self._interrupts.cancel()
+            raise Interrupted(BurstReason.CANCELLED)
+        return None
+
+    # --- the calls ----------------------------------------------------------------------------------------------------
+    async def _call(self, turn: Turn, reply: ModelReply) -> BurstEnd | None:
+        """Run what has no result yet; a control call ends the round."""
+        checked = check_reply(self._role, reply, self._failed_checks)
+        lone = checked.calls[0]
+        if lone.control:
+            return await self._control(turn, lone)
+        begun = self._ports.clock.monotonic()
+        try:
+            await self._calling.run(turn, checked.calls, self._take)
+        finally:
+            self._away_s += self._ports.clock.monotonic() - begun
+        self._close()
+        return None
+
+    async def _take(self, ran: Ran) -> None:
+        """A result is there: it goes in with the next T1 where it is its reply's only one, else it is stored now."""
+        turn = self._open
+        assert turn is not None  # calls run only while their turn is open
+        results = tuple(ran.result if i == ran.i else result for i, result in enumerate(turn.results))
+        self._open = turn.model_copy(update={"results": results})
+        self._pending = Results(turn.turn, (ran,), self._open.complete, len(results))
+        if len(results) > 1:
+            await self._keep()
+
+    async def _control(self, turn: Turn, call: CheckedCall) -> BurstEnd | None:
+        ran = await self._calling.hand_in(turn, call, self._turns)
+        if ran.result.ok:
+            end = _end_by(call)
+            done, key = Results(turn.turn, (ran,), True, 1), self._held.next()
+            if await self._persist(lambda: self._ports.ledger.end(self._held, key, done, end)):
+                return BurstEnd(reason=end.reason, turns=self._total, verdict=_verdict(call))
+            ran = replace(ran, result=postponed(call.call.name))
+        await self._take(ran)
+        self._close()
+        return None
+
+    def _close(self) -> None:
+        """The turn has everything: it becomes part of what every later prompt begins with."""
+        if self._open is not None:
+            self._push(self._open)
+            self._count += 1
+        self._open, self._asked = None, 0
+
+    def _push(self, turn: Turn) -> None:
+        self._renderer.push(turn)
+        self._turns.append(turn)
+        if self._estimate is not None:
+            self._estimate += _tokens(turn)
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+    async def _interrupted(self, reason: BurstReason) -> BurstEnd:
+        if reason is BurstReason.CANCELLED:
+            return await self._end(RoundEnd(BurstReason.CANCELLED))
+        return await self._leave(reason)
+
+    async def _end(self, end: RoundEnd) -> BurstEnd:
+        """The round is over for a reason that no message changes."""
+        done, key = self._pending, self._held.next()
+        await self._persist(lambda: self._ports.ledger.end(self._held, key, done, end))
+        return BurstEnd(reason=end.reason, turns=self._total, error=end.error)
+
+    async def _leave(
+        self,
+        reason: BurstReason,
+        waiting: Waiting | None = None,
+        *,
+        retry_after_s: float | None = None,
+        error: ErrorInfo | None = None,
+    ) -> BurstEnd:
+        """The burst is over, the round is not."""
+        await self._keep(waiting)
+        return BurstEnd(reason=reason, turns=self._total, retry_after_s=retry_after_s, error=error)
+
+    async def _keep(self, waiting: Waiting | None = None) -> None:
+        if self._pending is NOTHING and waiting is None:
+            return
+        done, key = self._pending, self._held.next()
+        await self._persist(lambda: self._ports.ledger.keep(self._held, key, done, waiting))
+        self._pending = NOTHING
+
+    def _own_s(self) -> float:
+        return self._ports.clock.monotonic() - self._started - self._away_s
+
+    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await persist(call, self._ports.clock, self._rules.store_patience_s)
+
+
+def _bad(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
+    """The attempts that were answered with something unusable; one without an answer is asked again as it was."""
+    return tuple(attempt for attempt in attempts if attempt.bad is not None)
+
+
+def _tokens(turn: Turn) -> int:
+    """About what a turn adds to every later prompt."""
+    reply = turn.reply
+    said = len(reply.text) + sum(len(c.arguments) for c in reply.tool_calls) if reply else 0
+    return (said + sum(len(result.content) + 100 for result in turn.results if result)) // CHARS_PER_TOKEN
+
+
+def _end_by(call: CheckedCall) -> RoundEnd:
+    assert call.arguments is not None  # a sound control call has them
+    reason = BurstReason.GAVE_UP if isinstance(call.arguments, GiveUp) else BurstReason.FINISHED
+    return RoundEnd(reason, outcome=call.arguments.model_dump_json(), unless_mail=True)
+
+
+def _verdict(call: CheckedCall) -> Verdict | None:
+    return call.arguments.verdict if isinstance(call.arguments, SubmitReview) else None
