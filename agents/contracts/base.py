@@ -1,6 +1,6 @@
 """The two kinds of contract: what a user sends (strict) and what we store or put on a wire (open to additions)."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -24,3 +24,18 @@ class Wire(BaseModel):
     """A stored or inter-process model: unknown fields are ignored, so it changes only by addition."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_stored(model: type[M], stored: object) -> M:
+    """A model from what a row, a blob (JSON text or bytes) or a wire held: unknown fields are ignored all the way down,
+    also in an `Edge` inside it, because a newer process may have written it.
+
+    Raises:
+        pydantic.ValidationError: where it does not fit otherwise.
+    """
+    if isinstance(stored, str | bytes):
+        return model.model_validate_json(stored, extra="ignore")
+    return model.model_validate(stored, extra="ignore")

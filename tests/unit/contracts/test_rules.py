@@ -1,0 +1,157 @@
+"""The catalogues are complete, and the two kinds of contract behave as they promise."""
+
+import re
+from http import HTTPStatus
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from agents.contracts import event
+from agents.contracts.base import Edge, Wire
+from agents.contracts.errors import RULES, ErrorCode, FaultClass, Fenced, LonghaulError
+from agents.contracts.plan import Plan, PlanStep
+from agents.contracts.task import InputFile, Limits, TaskSpec
+from tests.unit.contracts.samples import EVENTS
+
+SUBJECTS = {
+    "task",
+    "plan",
+    "step",
+    "turn",
+    "model",
+    "tool",
+    "exec",
+    "review",
+    "message",
+    "approval",
+    "checkpoint",
+    "artifact",
+    "sandbox",
+    "lock",
+    "budget",
+    "steer",
+    "agent",
+}
+
+
+def _event_types() -> list[type[BaseModel]]:
+    return list(get_args(get_args(event.EventData)[0]))
+
+
+def test_every_event_is_in_the_union_once_and_has_a_sample() -> None:
+    defined = list(event._Data.__subclasses__())
+    assert set(defined) == set(_event_types())
+    names = [cls.model_fields["type"].default for cls in defined]
+    assert len(names) == len(set(names))
+    assert sorted(names) == sorted(sample.type for sample in EVENTS)
+
+
+@pytest.mark.parametrize("cls", _event_types(), ids=lambda cls: cls.__name__)
+def test_an_event_is_named_by_its_subject_described_and_versioned(cls: type[BaseModel]) -> None:
+    name = cls.model_fields["type"].default
+    assert get_args(cls.model_fields["type"].annotation) == (name,)
+    assert re.fullmatch(r"[a-z]+\.[a-z_]+", name)
+    assert name.split(".")[0] in SUBJECTS
+    assert cls.__doc__
+    assert cls.model_fields["version"].default == 1
+    assert len(name) <= 48  # events.type
+
+
+def test_terminal_types_are_events() -> None:
+    assert {sample.type for sample in EVENTS} >= event.TERMINAL_TYPES
+
+
+def test_an_excerpt_keeps_head_and_tail_within_the_cap() -> None:
+    text = "a" * 5_000 + "b" * 5_000
+    short = event.excerpt(text)
+    assert len(short) <= event.EXCERPT_CHARS
+    assert short[0] == "a"
+    assert short[-1] == "b"
+    assert event.excerpt("short") == "short"
+
+
+def test_every_code_has_one_rule() -> None:
+    assert set(RULES) == set(ErrorCode)
+    assert all(code.value == code.name for code in ErrorCode)
+
+
+@pytest.mark.parametrize("code", list(ErrorCode))
+def test_a_rule_is_sound(code: ErrorCode) -> None:
+    rule = code.rule
+    HTTPStatus(rule.status)
+    if rule.fault is FaultClass.REQUEST:
+        assert 400 <= rule.status < 500
+    if rule.status in (429, 503):
+        assert rule.retryable, "these two tell a client to try again"
+    if rule.fault in (FaultClass.TOOL, FaultClass.POLICY):
+        assert not rule.retryable, "the same call or task would end the same way"
+
+
+def test_an_error_says_its_code_and_stores_without_more() -> None:
+    error = LonghaulError(ErrorCode.NOT_FOUND, "there is no task t", retry_after_s=2)
+    assert str(error) == "NOT_FOUND: there is no task t"
+    assert error.info.model_dump() == {"code": "NOT_FOUND", "detail": "there is no task t"}
+    assert Fenced().code is ErrorCode.FENCED
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "where"),
+    [
+        (TaskSpec, {"instruction": "x", "instructions": "y"}, ("instructions",)),
+        (TaskSpec, {"instruction": "x", "limits": {"token": 1}}, ("limits", "token")),
+        (TaskSpec, {"instruction": "x", "sandbox": {"memory": 1}}, ("sandbox", "memory")),
+        (TaskSpec, {"instruction": "x", "repo": {"file_id": "file_12345678", "ref": "m"}}, ("repo", "ref")),
+        (
+            Plan,
+            {"steps": [{"id": "a", "title": "t", "instructions": "i", "acceptance": ["x"], "need": []}]},
+            ("steps", 0, "need"),
+        ),
+    ],
+)
+def test_an_unknown_field_of_a_user_is_refused_and_named(model: type[Edge], body: Any, where: tuple[Any, ...]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate(body)
+    assert [(e["type"], e["loc"]) for e in refused.value.errors()] == [("extra_forbidden", where)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"instruction": "  \n"},
+        {"instruction": "é" * 40_000},
+        {"instruction": "x", "limits": {"turns": 0}},
+        {"instruction": "x", "limits": {"tokens": -1}},
+        {"instruction": "x", "tier": "long"},
+        {"instruction": "x", "checks": [""]},
+        {"instruction": "x", "metadata": {str(n): "v" for n in range(17)}},
+    ],
+    ids=["blank", "bytes", "no turns", "negative", "tier", "empty check", "metadata"],
+)
+def test_a_task_that_makes_no_sense_is_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        TaskSpec.model_validate(body)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a\x00b", ""])
+def test_an_input_file_stays_inside(path: str) -> None:
+    with pytest.raises(ValidationError):
+        InputFile(file_id="file_12345678", path=path)
+
+
+def test_zero_is_a_limit_and_none_is_not() -> None:
+    assert Limits(tokens=0).tokens == 0
+    assert Limits().tokens is None
+
+
+def test_contracts_are_frozen_and_say_what_they_are() -> None:
+    for cls in [*Edge.__subclasses__(), *Wire.__subclasses__()]:
+        if cls.__module__.startswith("agents.contracts"):
+            assert cls.model_config["frozen"], cls
+            assert cls.model_config["extra"] in ("forbid", "ignore"), cls
+            assert not any(field.default_factory for field in cls.model_fields.values()), cls
+
+
+def test_a_plan_step_needs_something_to_be_judged_by() -> None:
+    with pytest.raises(ValidationError):
+        PlanStep(id="a", title="t", instructions="i", acceptance=[])
