@@ -4,7 +4,6 @@ The embedded stack's launcher sets them for its children; elsewhere an operator 
 environment.
 """
 
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -61,13 +60,13 @@ class Settings(BaseSettings):
     replay_url: str = "http://127.0.0.1:8422/v1"
     replay_token: SecretStr = SecretStr("")
 
-    @cached_property
+    @property
     def pg_url(self) -> str:
         """SQLAlchemy's URL; it holds the password, so it is never logged."""
         secret = quote(self.pg_password.get_secret_value(), safe="")
         return f"postgresql+asyncpg://{self.pg_user}:{secret}@{self.pg_host}:{self.pg_port}/{self.pg_database}"
 
-    @cached_property
+    @property
     def runner_url(self) -> str:
         """The runner's base URL."""
         return f"http://{self.runner_host}:{self.runner_port}"

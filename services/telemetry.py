@@ -40,7 +40,7 @@ def bind(**fields: str) -> Iterator[None]:
 
 
 def configure(process: str, settings: BaseSettings | None = None, *, level: str = "INFO") -> None:
-    """Send all logs of this process to stderr as JSON. The secrets of `settings` are blotted out wherever they occur."""
+    """Send all logs of this process to stderr as JSON; the secrets of `settings` are blotted out everywhere."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(process, Redactor(secrets_of(settings) if settings else ())))
     handler.addFilter(OncePerOutage())

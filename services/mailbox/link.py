@@ -113,7 +113,7 @@ class Link:
 
     @property
     def client(self) -> Client:
-        """The client library's own object, for stream administration; another one after a reconnect of the hard kind."""
+        """The client library's own object, for the administration of streams; it is not kept: there may be another."""
         return self._client
 
     async def close(self) -> None:

@@ -35,7 +35,7 @@ async def repeat(
             wake.clear()
         try:
             more = await work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged and tried again
+        except Exception as error:  # whatever it is, it is logged and tried again
             if not failing:
                 _tell(name, error)
             failing, pause = True, min(max(pause, 0.25) * 2, _BACKOFF_MAX_S)

@@ -130,8 +130,8 @@ class Outbox:
 
 
 def event_body(row: Mapping[str, Any]) -> bytes:
-    """An event as it goes out: the JSON of `agents.contracts.event.Event`. It is not validated here: a relay also carries
-    what a newer process stored."""
+    """An event as it goes out: the JSON of `agents.contracts.event.Event`. It is not validated here: a relay carries
+    also what a newer process stored."""
     out = {name: row[name] for name in ("task_id", "seq", "agent_id", "step_id", "turn", "data")}
     return json.dumps({**out, "at": row["at"].isoformat()}, ensure_ascii=False, separators=(",", ":")).encode()
 

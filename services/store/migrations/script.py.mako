@@ -11,4 +11,5 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """From the revision before to this one."""
     ${upgrades if upgrades else "pass"}

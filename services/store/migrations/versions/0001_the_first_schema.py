@@ -11,6 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    """From the revision before to this one."""
     op.create_table(
         "api_keys",
         sa.Column("id", sa.String(length=64), nullable=False),
