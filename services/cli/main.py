@@ -1,4 +1,4 @@
-"""The ``longhaul`` command: `main` builds the application, and each group of commands is imported only when it is there."""
+"""The ``longhaul`` command: `main` builds the application out of the groups of commands."""
 
 import importlib.util
 import io

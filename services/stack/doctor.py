@@ -115,25 +115,26 @@ def _packaged_bwrap() -> str:
 
 def _namespace_remedy() -> str:
     if _number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
-        return (
-            "AppArmor keeps ordinary users from user namespaces (Ubuntu 23.10 and newer). As root:\n"
-            "echo 'kernel.apparmor_restrict_unprivileged_userns = 0' > /etc/sysctl.d/60-longhaul.conf && sysctl --system"
+        return "AppArmor keeps ordinary users from user namespaces (Ubuntu 23.10 and newer). As root:\n" + _sysctl(
+            "kernel.apparmor_restrict_unprivileged_userns = 0"
         )
     if _number("/proc/sys/kernel/unprivileged_userns_clone") == 0:
-        return (
-            "Ordinary users may not make user namespaces (Debian's switch). As root:\n"
-            "echo 'kernel.unprivileged_userns_clone = 1' > /etc/sysctl.d/60-longhaul.conf && sysctl --system"
+        return "Ordinary users may not make user namespaces (Debian's switch). As root:\n" + _sysctl(
+            "kernel.unprivileged_userns_clone = 1"
         )
     if _number("/proc/sys/user/max_user_namespaces") == 0:
-        return (
-            "User namespaces are switched off (RHEL, CentOS, hardened kernels). As root:\n"
-            "echo 'user.max_user_namespaces = 15000' > /etc/sysctl.d/60-longhaul.conf && sysctl --system"
+        return "User namespaces are switched off (RHEL, CentOS, hardened kernels). As root:\n" + _sysctl(
+            "user.max_user_namespaces = 15000"
         )
     return (
         "Inside a container its engine forbids it: docker run --security-opt seccomp=unconfined --security-opt "
-        "apparmor=unconfined --cap-add SYS_ADMIN …\nOn a machine of your own, look into `dmesg` for who denied it. Longhaul "
-        "never runs a command outside a sandbox."
+        "apparmor=unconfined --cap-add SYS_ADMIN …\nOn a machine of your own, look into `dmesg` for who denied it. "
+        "Longhaul never runs a command outside a sandbox."
     )
+
+
+def _sysctl(line: str) -> str:
+    return f"echo '{line}' > /etc/sysctl.d/60-longhaul.conf && sysctl --system"
 
 
 def _template(template: Path) -> Finding:

@@ -54,6 +54,7 @@ class Launcher:
         self._say = say
         self._data = DataDir(options.data_dir)
         self._units: dict[str, Supervised] = {}
+        self._spawner = Spawner()
         self._stop = asyncio.Event()
         self._hurry = False
         self._ready = False
@@ -90,7 +91,7 @@ class Launcher:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.ask_to_stop)
         ports = allocate(self._options.port, self._data.run().ports)
-        context = Context(self._data, self._data.secrets(), ports, Spawner(), self._mark)
+        context = Context(self._data, self._data.secrets(), ports, self._mark)
         self._data.write_run(Run(launcher_pid=os.getpid(), api_url=f"http://{HOST}:{ports['api']}", ports=ports))
         rotation = asyncio.create_task(keep_small(self._data.logs))
         read_end, write_end = os.pipe()
@@ -120,7 +121,12 @@ class Launcher:
         return False
 
     async def _start(self, context: Context, pipe_fd: int) -> None:
-        servers = (postgres.unit(context), temporal.unit(context), nats.unit(context), seaweed.unit(context))
+        servers = (
+            postgres.unit(context, self._spawner),
+            temporal.unit(context, self._spawner),
+            nats.unit(context),
+            seaweed.unit(context),
+        )
         await _all(self._bring_up(context, server) for server in servers)
         if self._options.servers_only:
             return
@@ -131,13 +137,13 @@ class Launcher:
     async def _bring_up(self, context: Context, making: Awaitable[Unit]) -> None:
         begun = time.monotonic()
         unit = await making
-        self._units[unit.name] = supervised = Supervised(unit, context.spawner, self._note)
+        self._units[unit.name] = supervised = Supervised(unit, self._spawner, self._note)
         await supervised.start()
         self._say(f"  {unit.name:<10} ready after {time.monotonic() - begun:.1f} s")
 
     async def _migrate(self, context: Context) -> None:
         begun, log = time.monotonic(), self._data.log("migrate")
-        code = await context.spawner.run(
+        code = await self._spawner.run(
             (sys.executable, "-m", "services.store.migrate"),
             env=ours.migrate_environment(context, self._options.template, self._options.user),
             cwd=CHECKOUT,

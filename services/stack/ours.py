@@ -124,7 +124,7 @@ async def _polled(context: Context) -> bool:
 
 
 def _python(context: Context, user: Mapping[str, str]) -> dict[str, str]:
-    """What a Python process of ours needs: UTF-8 whatever the locale, few malloc arenas, and the user's way to the network."""
+    """What a Python process of ours needs: UTF-8 whatever the locale, few malloc arenas, the user's way to the network."""
     ours = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "MALLOC_ARENA_MAX": "2"}
     network = {name: user[name] for name in _PASSED_ON if name in user}
     if any(name in user for name in _PROXIES):  # a proxy must never see what we say to each other

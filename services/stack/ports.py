@@ -54,7 +54,7 @@ def allocate(api_port: int, remembered: dict[str, int]) -> dict[str, int]:
     ports |= {name: remembered.get(name, 0) for name in INNER}
     taken: set[int] = set()
     for name, port in ports.items():
-        if not port or port in taken or (name != "api" or not api_port) and not is_free(port):
+        if not port or port in taken or (not (name == "api" and api_port) and not is_free(port)):
             ports[name] = _any_free(taken)
         taken.add(ports[name])
     return ports
@@ -90,7 +90,7 @@ def _busy(port: int) -> str:
     by = f" by process {holder[0]} ({holder[1]})" if holder else ""
     return (
         f"Port {port} on {HOST} is in use{by}, and the API needs it.\n"
-        f"Stop what uses it, or choose another: longhaul up --port {port + 1} (or LONGHAUL_PORT={port + 1}; 0 takes any free one)."
+        f"Stop what uses it, or choose another: longhaul up --port {port + 1} (or LONGHAUL_PORT={port + 1}; 0 takes any)."
     )
 
 

@@ -80,8 +80,8 @@ def table(status: StackStatus) -> list[str]:
     for unit in status.units:
         extra = f"  in {unit.processes} processes" if unit.processes > 1 else ""
         lines.append(
-            f"{unit.name:<12}{unit.pid or '-':>8}  {unit.state:<11}{_age(time.time() - unit.since):>9}{unit.restarts:>10}"
-            f"{unit.pss_bytes / 1e6:>7.0f} MB{extra}"
+            f"{unit.name:<12}{unit.pid or '-':>8}  {unit.state:<11}{_age(time.time() - unit.since):>9}"
+            f"{unit.restarts:>10}{unit.pss_bytes / 1e6:>7.0f} MB{extra}"
         )
     lines.append(f"{'all':<12}{'':>8}  {'':<11}{'':>9}{'':>10}{status.pss_bytes / 1e6:>7.0f} MB")
     return [*lines, "", "ports: " + ", ".join(f"{name} {port}" for name, port in status.ports.items())]

@@ -9,17 +9,15 @@ from pathlib import Path
 
 from services.stack.errors import StackError
 from services.stack.layout import DataDir, Secrets
-from services.stack.spawn import Spawner
 
 
 @dataclass(frozen=True)
 class Context:
-    """One stack: its directory, secrets and ports. `mark` is in the environment of every process, so that all can be found."""
+    """One stack: its directory, secrets and ports. `mark` is in the environment of all its processes: they can be found."""
 
     data: DataDir
     secrets: Secrets
     ports: Mapping[str, int]
-    spawner: Spawner
     mark: str
 
     def environment(self, home: Path) -> dict[str, str]:

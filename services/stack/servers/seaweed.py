@@ -102,7 +102,7 @@ def _identities(context: Context) -> dict[str, object]:
 
 
 def _sockets(directory: Path) -> dict[str, str]:
-    """Its Unix sockets belong in the data directory, where the path is short enough for one; else it puts them in /tmp."""
+    """Its Unix sockets belong in the data directory if the path is short enough for one; else it puts them in /tmp."""
     names = {"filer.localSocket": "filer.sock", "s3.localSocket": "s3.sock", "s3.localFilerSocket": "filer.sock"}
     fits = len(os.fsencode(directory / "filer.sock")) < _SOCKET_PATH_MAX
     return {option: str(directory / name) for option, name in names.items()} if fits else {}

@@ -17,6 +17,7 @@ from services.stack.logs import tail
 from services.stack.ports import HOST
 from services.stack.probe import ask
 from services.stack.servers.context import Context, binary
+from services.stack.spawn import Spawner
 from services.stack.unit import Unit
 
 NAMESPACE = "longhaul"
@@ -25,7 +26,7 @@ SEARCH_ATTRIBUTES = {"TenantId": "Keyword", "TaskId": "Keyword"}
 DYNAMIC = {"matching.numTaskqueueReadPartitions": 1, "matching.numTaskqueueWritePartitions": 1}
 
 
-async def unit(context: Context) -> Unit:
+async def unit(context: Context, spawner: Spawner) -> Unit:
     """Describes the process, after having made its database where there is none.
 
     Raises:
@@ -33,7 +34,7 @@ async def unit(context: Context) -> Unit:
     """
     file = context.data.temporal / "temporal.db"
     if not file.exists():
-        await _make_database(context, file)
+        await _make_database(context, spawner, file)
     return _unit(context, file)
 
 
@@ -63,12 +64,12 @@ def _unit(context: Context, file: Path) -> Unit:
     )
 
 
-async def _make_database(context: Context, file: Path) -> None:
+async def _make_database(context: Context, spawner: Spawner, file: Path) -> None:
     new = file.with_name("init.db")
     for leftover in file.parent.glob("init.db*"):
         leftover.unlink()
     unit = replace(_unit(context, new), log=context.data.log("temporal-init"))
-    process = context.spawner.spawn(unit.argv, env=unit.env, cwd=unit.cwd, output=unit.log)
+    process = spawner.spawn(unit.argv, env=unit.env, cwd=unit.cwd, output=unit.log)
     try:
         deadline = time.monotonic() + unit.ready_within_s
         while not await unit.ready():

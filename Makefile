@@ -1,0 +1,73 @@
+# Every target prepares what it needs. Paths are relative, so a checkout may lie anywhere, also under a name with spaces.
+SHELL := /bin/sh
+PY := .venv/bin/python
+LONGHAUL := $(PY) -m services.cli.main
+T ?= tests
+ARGS ?=
+CHECKED := agents workflows services gpu tests
+
+# A venv that was moved with its checkout, or whose interpreter is gone, is made anew.
+ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && $(PY) -c '' 2>/dev/null && echo sound),sound)
+.PHONY: .venv/.place
+endif
+
+.PHONY: help setup up down status doctor demo test check bench fault lock clean
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.project ## everything into .venv (no root, no compiler, no Docker)
+	@$(LONGHAUL) template
+
+up: setup ## the stack in the foreground; Ctrl-C stops it
+	@exec $(LONGHAUL) up $(ARGS)
+
+down: .venv/.project ## stop a running stack
+	@$(LONGHAUL) down $(ARGS)
+
+status: .venv/.project ## what runs
+	@$(LONGHAUL) status $(ARGS)
+
+doctor: .venv/.project ## what this machine lacks
+	@$(LONGHAUL) doctor $(ARGS)
+
+demo: setup ## a task from start to end, on a running stack or on one of its own
+	@exec $(LONGHAUL) demo $(ARGS)
+
+test: setup ## the tests; a part of them with T=tests/unit/agents
+	@$(PY) -m pytest $(T) $(ARGS)
+
+check: .venv/.project ## lint, format, types, import rules, docs
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy $(CHECKED)
+	@.venv/bin/lint-imports --no-cache
+	@$(PY) -m pytest -q tests/unit/test_docs.py tests/unit/test_names.py tests/unit/test_architecture.py
+
+bench: setup ## one benchmark: NAME=turn
+	@$(PY) -m tests.bench $(NAME) $(ARGS)
+
+fault: setup ## kills under running tasks
+	@$(PY) -m pytest tests/fault $(ARGS)
+
+lock: ## new lock files (needs uv)
+	@uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q \
+		pyproject.toml --extra dev -o requirements.lock
+	@uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q \
+		requirements-sandbox.in -o requirements-sandbox.lock
+
+clean: ## remove .venv and caches; data and the sandbox template stay
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache longhaul.egg-info
+	@find agents workflows services gpu tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.place:
+	@sh .ci/python .venv
+	@printf '%s' "$$PWD" > .venv/.place
+
+.venv/.packages: .venv/.place requirements.lock
+	@echo "Installing packages into .venv …"
+	@$(PY) -m pip install --disable-pip-version-check --no-input --quiet --only-binary :all: --require-hashes -r requirements.lock
+	@touch .venv/.packages
+
+.venv/.project: .venv/.packages pyproject.toml
+	@$(PY) -m pip install --disable-pip-version-check --no-input --quiet --no-deps --no-build-isolation --no-index -e .
+	@touch .venv/.project
