@@ -68,8 +68,8 @@ def endpoint_for(settings: Settings, tier: Tier) -> Endpoint:
 
 
 def proxy_for(endpoint: Endpoint) -> str | None:
-    """The proxy that the machine's conventions (HTTPS_PROXY, NO_PROXY, …) name for an endpoint; never one for the replay
-    engine. Done by hand because the HTTP library's own way would also send passwords from ~/.netrc instead of the key."""
+    """The proxy that the machine's conventions (HTTPS_PROXY, NO_PROXY, …) name for an endpoint; none for the replay
+    engine. Done by hand because the HTTP library's own way would also send passwords of ~/.netrc instead of the key."""
     parts = urlsplit(endpoint.base_url)
     if endpoint.replay or not parts.hostname or proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None

@@ -24,7 +24,7 @@ class _Call:
 
 @dataclass
 class ReplyParts:
-    """What has arrived so far; `heard` tells whether anything has. `add` takes a chunk of a stream or a whole completion."""
+    """What has arrived so far (`heard`: whether anything has). `add` takes a chunk of a stream or a whole answer."""
 
     heard: bool = False
     text: str = ""

@@ -1,0 +1,71 @@
+"""How a command ends: one exit code a kind of end, one message a fault, never a traceback.
+
+0    completed, or done
+1    the task ended without its goal
+2    the command was used wrongly (also: the API refused what was asked)
+3    the stack could not be started
+4    the API cannot be reached
+130  interrupted; what was started goes on unless the message says otherwise
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+
+from agents.contracts.errors import ErrorCode
+from services.client import ClientError, LonghaulApiError, Unreachable
+from services.stack.errors import StackError
+
+DONE = 0
+TASK_FAILED = 1
+USAGE = 2
+STACK = 3
+UNREACHABLE = 4
+INTERRUPTED = 130
+
+
+class CliError(Exception):
+    """A message for the user, and the exit code."""
+
+    def __init__(self, message: str, exit_code: int = USAGE) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def fail(message: str, exit_code: int) -> NoReturn:
+    """End with a message on stderr."""
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(exit_code)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Turn what can go wrong inside into a message and an exit code."""
+    try:
+        yield
+    except CliError as fault:
+        fail(str(fault), fault.exit_code)
+    except Unreachable as fault:
+        fail(f"{fault}\nIs the stack up? `longhaul status` shows it, `longhaul up` starts it.", UNREACHABLE)
+    except LonghaulApiError as fault:
+        fail(f"{fault}{_advice(fault.code)}", USAGE if fault.problem.status < 500 else UNREACHABLE)
+    except ClientError as fault:
+        fail(str(fault), TASK_FAILED)
+    except StackError as fault:
+        fail(str(fault), STACK)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _advice(code: ErrorCode) -> str:
+    if code is ErrorCode.UNAUTHENTICATED:
+        return "\nLONGHAUL_API_KEY must hold a key of this stack; unset it to use the one in the data directory."
+    if code is ErrorCode.MODEL_NOT_CONFIGURED:
+        return (
+            "\nSet LONGHAUL_MODEL_BASE_URL, LONGHAUL_MODEL_FULL (and LONGHAUL_MODEL_FAST, LONGHAUL_MODEL_API_KEY) and"
+            " start the stack again; `longhaul demo` needs no model."
+        )
+    return ""

@@ -1,0 +1,79 @@
+"""From the options of `longhaul submit` to a task's spec."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar, cast, get_args
+
+from pydantic import ValidationError
+
+from agents.contracts.plan import Tier
+from agents.contracts.task import InputFile, Limits, Repo, TaskSpec
+from services.cli.exits import CliError
+from services.cli.pack import pack
+from services.client import Client
+
+M = TypeVar("M", Limits, TaskSpec)
+TIERS: tuple[str, ...] = get_args(Tier)
+
+
+def limits_of(given: Sequence[str]) -> Limits:
+    """Limits from ``name=number`` pairs.
+
+    Raises:
+        CliError: names what is wrong and what there is.
+    """
+    values: dict[str, str] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or name not in Limits.model_fields:
+            raise CliError(f"--limit {pair}: write NAME=NUMBER; names: {', '.join(Limits.model_fields)}.")
+        values[name] = value.replace("_", "")
+    return _validated(Limits, values, "--limit")
+
+
+def source_and_path(given: str) -> tuple[Path, str]:
+    """``SRC[:DEST]``: the file here, and its place in the workspace."""
+    source, colon, path = given.rpartition(":")
+    if not colon or not source:
+        source, path = given, Path(given).name
+    if not Path(source).is_file():
+        raise CliError(f"--file {given}: there is no file {source}.")
+    return Path(source), path
+
+
+def build(
+    client: Client,
+    instruction: str,
+    *,
+    repo: Path | None,
+    files: Sequence[str],
+    checks: Sequence[str],
+    tier: str,
+    limits: Sequence[str],
+) -> TaskSpec:
+    """Check everything that can be checked here, upload what is needed, then make the spec."""
+    if tier not in TIERS:
+        raise CliError(f"--tier {tier}: choose one of {', '.join(TIERS)}.")
+    values: dict[str, object] = {"instruction": instruction, "tier": cast(Tier, tier), "checks": list(checks)}
+    values["limits"] = limits_of(limits)
+    places = [source_and_path(given) for given in files]
+    _validated(TaskSpec, values, "the task")
+    if places:
+        values["files"] = [InputFile(file_id=client.upload(s, s.name).id, path=path) for s, path in places]
+    if repo is not None:
+        values["repo"] = uploaded(client, repo)
+    return _validated(TaskSpec, values, "the task")
+
+
+def uploaded(client: Client, folder: Path) -> Repo:
+    """Pack a folder and upload it."""
+    with pack(folder) as archive:
+        return Repo(file_id=client.upload(archive, f"{folder.resolve().name or 'repo'}.tar.gz").id)
+
+
+def _validated(model: type[M], values: object, what: str) -> M:
+    try:
+        return model.model_validate(values)
+    except ValidationError as fault:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in fault.errors(include_url=False))
+        raise CliError(f"{what} is not valid: {wrong}") from None

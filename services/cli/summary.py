@@ -1,0 +1,36 @@
+"""The end of a task in words: what was kept, what was checked, what it took, where to look next."""
+
+from collections.abc import Sequence
+
+from agents.contracts.task import TaskResult, TaskStatus
+from services.cli.styles import Line, bad, dim, good, plain, warn
+from services.cli.words import one_line, spent
+
+
+def of(result: TaskResult, hints: Sequence[str] = ()) -> list[Line]:
+    """The lines; `hints` are added to the commands to copy."""
+    lines = [plain(""), _verdict(result)]
+    if result.summary:
+        lines.append(plain(f"  {one_line(result.summary, 400)}"))
+    for check in result.checks:
+        mark = good("  check passed") if check.passed else bad(f"  check failed (exit code {check.exit_code})")
+        lines.append(Line(f"{mark.text}: {one_line(check.command)}  {check.duration_ms / 1000:.1f} s", mark.style))
+    lines.append(plain(f"  artifacts: {len(result.artifacts)}"))
+    for kept in result.artifacts:
+        lines.append(plain(f"    {one_line(kept.path)}  {kept.bytes} bytes  sha256 {kept.sha256}"))
+    lines.append(plain(f"  {result.turns} turns, {result.seconds:.1f} s, {spent(result.usage)}"))
+    lines.append(dim("Look closer:"))
+    commands = [
+        f"longhaul artifacts {result.id} --download .",
+        f"longhaul events {result.id}",
+        f"longhaul result {result.id}",
+    ]
+    return lines + [dim(f"  {command}") for command in [*commands, *hints]]
+
+
+def _verdict(result: TaskResult) -> Line:
+    if result.status is TaskStatus.COMPLETED:
+        return good(f"{result.id} completed")
+    why = f": {result.error.code.value}: {one_line(result.error.detail, 600)}" if result.error else ""
+    show = warn if result.status is TaskStatus.CANCELLED else bad
+    return show(f"{result.id} {result.status.value}, stop reason {result.stop_reason.value}{why}")

@@ -1,0 +1,91 @@
+"""The live picture of a task: its state, the plan as a tree, who does what since when, what a model is writing."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from agents.contracts.ids import FINAL_STEP, PLAN_STEP
+from agents.contracts.model import Delta
+from agents.contracts.task import AgentView, StepState, TaskView
+from services.cli.words import age, one_line
+
+_MARKS: dict[StepState, tuple[str, str]] = {
+    "pending": ("○", "dim"),
+    "running": ("◐", "cyan"),
+    "reviewing": ("◑", "magenta"),
+    "completed": ("●", "green"),
+    "failed": ("✗", "red"),
+}
+_PLAIN_MARKS = {"○": " ", "◐": ">", "◑": "?", "●": "+", "✗": "x"}
+
+
+@dataclass
+class Picture:
+    """What the live view shows. `view` was read at `read_at` of our own clock; `link` tells of the connection alone."""
+
+    view: TaskView | None = None
+    read_at: datetime | None = None
+    link: str = "ok"
+    delta: Delta | None = None
+    delta_text: str = ""
+
+    def saw(self, view: TaskView, now: datetime) -> None:
+        """A new reading of the task."""
+        self.view, self.read_at, self.link = view, now, "ok"
+
+    def heard(self, delta: Delta) -> None:
+        """A piece of a reply: text of an older try is dropped, and so is that of another call."""
+        old = self.delta
+        if old and old.key == delta.key and old.fence > delta.fence:
+            return
+        same = old is not None and (old.key, old.fence) == (delta.key, delta.fence)
+        self.delta_text = (self.delta_text if same else "")[-2_000:] + delta.text
+        self.delta = delta
+
+    def render(self, console: Console, now: datetime) -> RenderableType:
+        """The picture at a moment of our own clock."""
+        if self.view is None:
+            return Text(f"connecting … (link {self.link})", style="dim")
+        server_now = self.view.as_of + max(timedelta(0), now - (self.read_at or now))
+        width, plain_marks = console.width, "utf" not in console.encoding.lower()
+        lines = [self._head(self.view, server_now), *_tree(self.view, server_now, plain_marks)]
+        if self.delta_text and not self.view.status.ended:
+            flat = one_line(self.delta_text, 4_000)
+            lines.append(Text("  » " + flat[-max(10, width - 6) :], style="dim"))
+        for line in lines:
+            line.truncate(max(20, width - 1), overflow="ellipsis")
+        return Group(*lines)
+
+    def _head(self, view: TaskView, now: datetime) -> Text:
+        waiting = f" for {one_line(view.waiting_for)}" if view.waiting_for else ""
+        head = Text(f"{view.id}  ", style="bold")
+        head.append(f"{view.status.value}{waiting}", style="yellow" if waiting else "bold cyan")
+        head.append(f"  {age(view.created_at, now)}  {view.turns} turns  {view.usage.tokens:,} tokens", style="dim")
+        head.append(f"  link {self.link}", style="dim" if self.link == "ok" else "red")
+        return head
+
+
+def _tree(view: TaskView, now: datetime, plain_marks: bool) -> list[Text]:
+    """Planner, steps with their agents, final reviewer; agents that have finished are left out."""
+    active = [a for a in view.agents if a.state != "finished"]
+    lines = [_agent(a, now, "  ") for a in active if a.step == PLAN_STEP]
+    for step in view.steps:
+        mark, style = _MARKS[step.state]
+        text = Text(f"  {_PLAIN_MARKS[mark] if plain_marks else mark} ", style=style)
+        text.append(f"{step.id}", style="bold")
+        text.append(f"  {one_line(step.title)}  ")
+        text.append(step.state + (f", round {step.round}" if step.round > 1 else ""), style=style)
+        if step.depends_on and step.state == "pending":
+            text.append(f"  after {', '.join(step.depends_on)}", style="dim")
+        lines.append(text)
+        lines += [_agent(a, now, "      ") for a in active if a.step == step.id]
+    return lines + [_agent(a, now, "  ") for a in active if a.step == FINAL_STEP]
+
+
+def _agent(agent: AgentView, now: datetime, indent: str) -> Text:
+    text = Text(f"{indent}{agent.role.value}: ", style="magenta")
+    text.append(one_line(agent.activity))
+    text.append(f"  {age(agent.activity_at, now)}", style="dim")
+    return text
