@@ -1,0 +1,1 @@
+"""What to do when things go wrong or run side by side: tables and pure functions."""

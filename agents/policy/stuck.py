@@ -121,8 +121,8 @@ RULES: tuple[Rule, ...] = (
         count_same,
         4,
         6,
-        "You have made the same call with the same result {n} times. It will not change by itself: use what it showed, or"
-        " try another way.",
+        "You have made the same call with the same result {n} times. It will not change by itself: use what it showed,"
+        " or try another way.",
     ),
     Rule(
         "alternating",

@@ -1,13 +1,15 @@
 """Why a piece of text was not found in a file, and what stands there instead."""
 
 import re
-from difflib import get_close_matches
 
 from agents.tools.text import printable
 
 _NUMBERED = re.compile(r"^\s*\d+\t")
+_WORD = re.compile(r"\w+")
 _SHOWN = 12
 _PLACES = 10
+_LIKE = 0.3
+"""The share of words that two lines must have in common to be called near."""
 
 
 def explain_no_match(text: str, old: str) -> str:
@@ -31,14 +33,12 @@ def explain_no_match(text: str, old: str) -> str:
 
 def explain_ambiguous(text: str, old: str) -> str:
     """Where it occurs."""
-    starts = _starts(text, old)
+    starts = [match.start() for match in re.finditer(re.escape(old), text)]
+    if len(starts) < 2:
+        return "`old` occurs more than once, not only in the part of the file that was looked at."
     places = ", ".join(str(text.count("\n", 0, start) + 1) for start in starts[:_PLACES])
     more = f" and {len(starts) - _PLACES} more" if len(starts) > _PLACES else ""
     return f"`old` occurs {len(starts)} times, at lines {places}{more}."
-
-
-def _starts(text: str, old: str) -> list[int]:
-    return [match.start() for match in re.finditer(re.escape(old), text)]
 
 
 def _same_but_for_blanks(lines: list[str], wanted: list[str]) -> int | None:
@@ -48,13 +48,17 @@ def _same_but_for_blanks(lines: list[str], wanted: list[str]) -> int | None:
 
 
 def _nearest(lines: list[str], wanted: list[str]) -> int | None:
-    """The index of the line most like the first telling line of what was wanted."""
+    """Where the block of lines would begin, judged by its most telling line. Words are compared, not characters: the
+    likeness of characters takes a second for a long file."""
     telling = max(wanted, key=lambda line: len(line.strip()))
-    close = get_close_matches(telling.strip(), [line.strip() for line in lines], n=1, cutoff=0.5)
-    if not close:
-        return None
-    found = next(i for i, line in enumerate(lines) if line.strip() == close[0])
-    return max(found - wanted.index(telling), 0)
+    words = set(_WORD.findall(telling))
+    scores = [_likeness(words, set(_WORD.findall(line))) for line in lines]
+    best = max(scores)
+    return max(scores.index(best) - wanted.index(telling), 0) if best >= _LIKE else None
+
+
+def _likeness(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other) if one and other else 0.0
 
 
 def _show(lines: list[str], at: int, count: int) -> str:

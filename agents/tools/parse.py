@@ -24,7 +24,7 @@ MAX_CALLS = 16
 ABSURD_CALLS = 64
 """A reply with more calls than this is noise and not used at all."""
 
-_NAME = re.compile(r"^[A-Za-z0-9_.-]{1,64}$")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 FINISH: dict[str, tuple[ErrorCode, str]] = {
     "length": (ErrorCode.REPLY_TRUNCATED, "The reply was cut off at its length limit."),
@@ -94,7 +94,7 @@ def _unusable(reply: ModelReply) -> BadReply | None:
 
 
 def _object(call: ToolCall) -> Object:
-    if not _NAME.match(call.name):
+    if not _NAME.fullmatch(call.name):
         raise NotAnObject(f"{call.name[:80]!r} is not the name of a tool.")
     tool = TOOLS.get(call.name)
     if not call.arguments.strip() and tool is not None and _required(tool):
