@@ -4,7 +4,7 @@ import os
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -26,16 +26,13 @@ def pack(folder: Path, max_bytes: int = MAX_BYTES) -> IO[bytes]:
     names = sorted(set(_git_files(folder) or _all_files(folder)))
     if not names:
         raise CliError(f"--repo {folder}: there is nothing to send in it.")
+    sizes = {name: (folder / name).lstat().st_size for name in names}
+    if sum(sizes.values()) > max_bytes:
+        raise CliError(_too_large(folder, sizes, max_bytes))
     packed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
-    total = 0
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as tar:
         for name in names:
-            path = folder / name
-            total += path.lstat().st_size
-            if total > max_bytes:
-                packed.close()
-                raise CliError(_too_large(folder, names, max_bytes))
-            tar.add(path, arcname=name, recursive=False, filter=_anonymous)
+            tar.add(folder / name, arcname=name, recursive=False, filter=_anonymous)
     packed.seek(0)
     return packed
 
@@ -73,9 +70,8 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _too_large(folder: Path, names: list[str], max_bytes: int) -> str:
-    sizes = sorted(((folder / n).lstat().st_size, n) for n in names)[-3:]
-    largest = ", ".join(f"{n} ({size / 1e6:.0f} MB)" for size, n in reversed(sizes))
+def _too_large(folder: Path, sizes: Mapping[str, int], max_bytes: int) -> str:
+    largest = ", ".join(f"{n} ({sizes[n] / 1e6:.0f} MB)" for n in sorted(sizes, key=sizes.__getitem__)[:-4:-1])
     return (
         f"--repo {folder}: it holds more than {max_bytes >> 20} MiB. The largest files: {largest}. "
         "List what is not needed in .gitignore, or send a smaller folder."

@@ -12,7 +12,7 @@ _COMMAND_CHARS = 110
 
 def one_line(text: str, limit: int = _COMMAND_CHARS) -> str:
     """A text on one line, cut. Control characters are left out: nothing that a model wrote reaches the terminal raw."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text[: limit * 8]).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 

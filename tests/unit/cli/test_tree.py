@@ -1,0 +1,89 @@
+"""The live picture: states, ages by the server's clock, deltas of one try only, the link apart from the task."""
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+
+from agents.contracts.model import Delta
+from agents.contracts.task import AgentView, Limits, StepView, TaskStatus, TaskView
+from services.cli.tree import Picture
+
+SERVER = datetime(2030, 1, 1, 12, tzinfo=UTC)
+HERE = datetime(2020, 6, 6, tzinfo=UTC)
+
+
+def view(**over: Any) -> TaskView:
+    agent = {"id": "agent_1", "role": "executor", "step": "fix", "state": "running", "activity": "runs pytest -q"}
+    values: dict[str, Any] = {
+        "id": "task_X",
+        "status": TaskStatus.RUNNING,
+        "instruction": "do it",
+        "tier": "auto",
+        "created_at": SERVER - timedelta(seconds=50),
+        "updated_at": SERVER,
+        "last_seq": 9,
+        "turns": 4,
+        "usage": {"prompt_tokens": 1000},
+        "metadata": {},
+        "as_of": SERVER,
+        "instruction_sha256": "a" * 64,
+        "limits": Limits(),
+        "checks": [],
+        "steps": [
+            StepView(id="fix", title="Fix it", depends_on=[], state="running", round=2),
+            StepView(id="report", title="Report", depends_on=["fix"], state="pending"),
+        ],
+        "agents": [AgentView.model_validate(agent | {"activity_at": SERVER - timedelta(seconds=3), "turns": 4})],
+    }
+    return TaskView.model_validate(values | over)
+
+
+def drawn(picture: Picture, now: datetime = HERE) -> str:
+    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    console.print(picture.render(console, now))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def delta(key: str, fence: int, text: str) -> Delta:
+    return Delta(task_id="task_X", agent_id="agent_1", key=key, fence=fence, text=text, at=SERVER)
+
+
+def test_states_and_ages_by_the_servers_clock() -> None:
+    picture = Picture()
+    picture.saw(view(), HERE)
+    text = drawn(picture, HERE + timedelta(seconds=4))
+    assert "running  54 s  4 turns  1,000 tokens  link ok" in text
+    assert "fix  Fix it  running, round 2" in text
+    assert "executor: runs pytest -q  7 s" in text
+    assert "report  Report  pending  after fix" in text
+
+
+def test_waiting_and_a_broken_link_are_two_things() -> None:
+    picture = Picture()
+    picture.saw(view(status="waiting", waiting_for="the model"), HERE)
+    picture.link = "down: no answer"
+    assert "waiting for the model" in drawn(picture)
+    assert "link down: no answer" in drawn(picture)
+    picture.saw(view(), HERE)
+    assert "link ok" in drawn(picture)
+
+
+def test_a_new_try_replaces_the_text_of_the_old_one() -> None:
+    picture = Picture()
+    picture.saw(view(), HERE)
+    picture.heard(delta("k1", 1, "old "))
+    picture.heard(delta("k1", 1, "words"))
+    assert "» old words" in drawn(picture)
+    picture.heard(delta("k1", 2, "new"))
+    picture.heard(delta("k1", 1, " stale"))
+    assert "» new" in drawn(picture)
+    assert "stale" not in drawn(picture)
+    picture.heard(delta("k2", 1, "next call"))
+    assert "» next call" in drawn(picture)
+
+
+def test_before_the_first_answer_it_says_so() -> None:
+    assert "connecting" in drawn(Picture())
