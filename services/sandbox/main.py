@@ -1,0 +1,116 @@
+"""The runner: ``python -m services.sandbox.main``. Builds everything, serves until SIGTERM or the launcher's end.
+
+Commands under way go on when it stops; the next runner attaches to them. They end with the launcher's pipe.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+from aiohttp import web
+
+from agents.contracts.errors import LonghaulError
+from services.sandbox import beneath
+from services.sandbox.app import Routes, build_app
+from services.sandbox.cgroups import detect
+from services.sandbox.execs import Execs
+from services.sandbox.namespace import NamespaceBackend, find_bwrap
+from services.sandbox.probe import Probe
+from services.sandbox.sandboxes import Sandboxes
+from services.sandbox.template import Template
+from services.settings import Settings
+from services.telemetry import configure
+
+SWEEP_S = 60.0
+_LOG = logging.getLogger("services.sandbox")
+
+
+async def serve(settings: Settings) -> None:
+    """Run until told to stop."""
+    data_dir = settings.runner_data_dir.resolve()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    backend = NamespaceBackend(
+        data_dir, Template(settings.runner_template_dir.resolve()), detect(), find_bwrap(), settings.runner_pipe_fd
+    )
+    backend.setup()
+    execs = Execs(backend, settings.runner_pipe_fd)
+    sandboxes = Sandboxes(data_dir, backend, execs)
+    sandboxes.prepare()
+    probe = Probe(backend, sandboxes, execs)
+    app = build_app(Routes(sandboxes, execs, probe), settings.runner_token.get_secret_value())
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=3.0)
+    await runner.setup()
+    await web.TCPSite(runner, settings.runner_host, settings.runner_port).start()
+    _LOG.info("runner serves on %s:%s", settings.runner_host, settings.runner_port)
+    keeping = asyncio.create_task(keep(sandboxes, execs, stop, settings.runner_pipe_fd))
+    try:
+        await stop.wait()
+    finally:
+        execs.closing.set()
+        keeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keeping
+        await runner.cleanup()
+
+
+async def keep(sandboxes: Sandboxes, execs: Execs, stop: asyncio.Event, pipe_fd: int) -> None:
+    """Each second: has the launcher gone? Each minute: sweep what was left."""
+    loop = asyncio.get_running_loop()
+    sweep_at = 0.0
+    while True:
+        if pipe_fd >= 0 and hung_up(pipe_fd):
+            stop.set()
+        execs.reap_all()
+        if loop.time() >= sweep_at:
+            sweep_at = loop.time() + SWEEP_S
+            try:
+                await sandboxes.sweep()
+            except (OSError, LonghaulError):
+                _LOG.exception("the sweep met a fault; it is tried again in a minute")
+        await asyncio.sleep(1.0)
+
+
+def hung_up(fd: int) -> bool:
+    """Whether the writers of a pipe are gone."""
+    poller = select.poll()
+    poller.register(fd, 0)
+    return bool(poller.poll(0))
+
+
+def hold(data_dir: Path) -> int:
+    """Take the data directory for this process; SystemExit where another runner has it."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    fd = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"another runner works in {data_dir}")
+    return fd
+
+
+def main() -> None:
+    """Entry."""
+    settings = Settings()
+    configure("runner", settings)
+    if not settings.runner_token.get_secret_value():
+        sys.exit("LONGHAUL_RUNNER_TOKEN is not set")
+    if not beneath.supported():
+        sys.exit("this kernel has no openat2: Linux 5.6 or later is needed")
+    held = hold(settings.runner_data_dir.resolve())
+    try:
+        asyncio.run(serve(settings))
+    finally:
+        os.close(held)
+
+
+if __name__ == "__main__":
+    main()

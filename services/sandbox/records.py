@@ -1,0 +1,98 @@
+"""What the runner keeps on disk, and how it is written: a record is whole or absent, whatever is killed when."""
+
+import os
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel
+
+from agents.contracts.base import UtcTime, Wire
+from agents.contracts.sandbox import ExecRequest, FileChange, SandboxLimits
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class Meta(Wire):
+    """`meta.json` of a sandbox. `uid` is the user that its commands run as, where the runner is root."""
+
+    version: int = 1
+    id: str
+    tenant_id: str
+    task_id: str
+    limits: SandboxLimits
+    uid: int | None
+    backend: str
+    created_at: UtcTime
+
+
+class Fences(Wire):
+    """`fences.json`: the highest seen, of the sandbox and of each agent."""
+
+    sandbox: int
+    agents: dict[str, int] = {}
+
+
+class Intent(Wire):
+    """`intent.json` of an exec: it is on disk before anything is started. `call` names the client's call, so that a
+    repeat after a lost answer still learns that it was the one that started the command."""
+
+    request: ExecRequest
+    call: str = ""
+    created_at: UtcTime
+
+
+class Started(Wire):
+    """`started.json`, by the keeper."""
+
+    pid: int
+    at: float
+
+
+class Ended(Wire):
+    """`exit.json`, by the keeper, or by the runner where the keeper is gone (`lost`)."""
+
+    exit_code: int | None
+    reason: Literal["exited", "signal", "timeout", "killed", "lost", "spawn_failed"]
+    total_bytes: int = 0
+    duration_ms: int = 0
+    started_at: float
+
+
+class FileJournal(Wire):
+    """An entry of `journal/`: a keyed change of files. Until `done`, whether it took place is told by the staged file:
+    still in `staging/` means it did not."""
+
+    key: str
+    request_sha256: str
+    change: FileChange | None = None
+    done: bool = False
+
+
+def read(path: Path, kind: type[Record]) -> Record | None:
+    """The record at `path`, or None where there is none."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def write(path: Path, record: BaseModel) -> None:
+    """Write by fsync and rename."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(fd, record.model_dump_json().encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    temporary.rename(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames and removals in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,21 @@
+"""What runner and client say to each other beyond the contracts."""
+
+from agents.contracts.base import Count, Wire
+from agents.contracts.sandbox import FileEntry, Owner
+
+OWNER_HEADER = "X-Longhaul-Owner"
+"""The `Owner` as JSON, where the body is a stream of bytes."""
+
+
+class KillRequest(Wire):
+    """End one command."""
+
+    exec_id: str
+    owner: Owner
+
+
+class FileList(Wire):
+    """The first files in path order, and how many there are."""
+
+    files: list[FileEntry]
+    total: Count
