@@ -2,8 +2,8 @@
 
 The traps of the client library that this shuts (each has a test):
 it stops trying after two minutes (never here); it closes for good on some refusals, an expired user for one (a new
-client is made); a half-open link is noticed after minutes (ten seconds here); publishing while it is away is buffered
-and comes late (left out here); `publish_async` loses messages (not used); `drain` can hang (bounded here); a denied
+client is made); a half-open link is noticed after minutes (seconds here); publishing while it is away is buffered
+and comes late (left out here); `publish_async` loses messages and `drain` hangs (not used); a denied
 publish is told only to a callback (logged here).
 """
 
@@ -28,7 +28,7 @@ OnMessage = Callable[[str, bytes], None]
 
 _PING_S = 5
 _RETRY_S = 0.5
-_DRAIN_S = 2.0
+_END_S = 2.0
 _SAY_AGAIN_S = 30.0
 _BACKLOG_BYTES = 1 << 20
 
@@ -122,13 +122,17 @@ class Link:
         if self._keeper:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        with suppress(NatsError, OSError, TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
-                await self._client.drain()
-        with suppress(NatsError, OSError, TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
-                await self._client.close()
+        # flushed and closed, not drained: that cannot be cut short, it eats the cancellation
+        ending = asyncio.create_task(self._end())
+        await asyncio.wait([ending], timeout=_END_S)
         self._connected.clear()
+
+    async def _end(self) -> None:
+        with suppress(NatsError, OSError, TimeoutError):
+            if self._client.is_connected:
+                await self._client.flush(1)
+        with suppress(NatsError, OSError):
+            await self._client.close()
 
     async def _keep(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -116,6 +117,11 @@ class NatsServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def freeze(self) -> None:
+        """Let it hold its connections and answer nothing."""
+        if self._process:
+            self._process.send_signal(signal.SIGSTOP)
 
     def close(self) -> None:
         """End it and delete its data."""
