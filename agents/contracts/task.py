@@ -14,6 +14,8 @@ from agents.contracts.plan import Tier
 from agents.contracts.sandbox import SandboxLimits
 
 INSTRUCTION_MAX_BYTES = 64 * 1024
+EXACT_MAX = 2**53 - 1
+"""The largest integer that every reader of JSON keeps exactly."""
 
 
 class Limits(Edge):
@@ -23,8 +25,8 @@ class Limits(Edge):
     is over all agents; `parallel` is how many steps run at once; `review_rounds` is per reviewed thing.
     """
 
-    tokens: Count | None = None
-    cost_micro: Micro | None = None
+    tokens: Annotated[Count, Field(le=EXACT_MAX)] | None = None
+    cost_micro: Annotated[Micro, Field(le=EXACT_MAX)] | None = None
     wall_s: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
     turns: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     parallel: Annotated[int, Field(ge=1, le=32)] = 4

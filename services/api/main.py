@@ -73,9 +73,10 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             lazy=True,
         )
         token = settings.runner_token.get_secret_value()
-        runner = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=settings.runner_url, headers={"Authorization": f"Bearer {token}"})
-        )
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # never by a proxy: the runner is ours, and the token is for it alone
+        runner = httpx.AsyncClient(base_url=settings.runner_url, headers=headers, trust_env=False)
+        await stack.enter_async_context(runner)
         hub, live = Hub(db), NatsLive(link)
         await _feed(hub, link)
         yield Parts(

@@ -76,7 +76,7 @@ def respond(
         title=code.value.replace("_", " ").capitalize(),
         status=rule.status,
         detail=detail,
-        instance=_cut(request.url.path),
+        instance=_cut(request.scope["path"]),
         code=code,
         retryable=rule.retryable,
         errors=list(errors),
@@ -101,8 +101,6 @@ async def _on_fault(request: Request, error: Exception) -> Response:
         headers["Retry-After"] = "1"
     if error.code is ErrorCode.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = 'Bearer realm="longhaul"'
-    if error.code is ErrorCode.BODY_TOO_LARGE:
-        headers["Connection"] = "close"  # what is left of the body is not read
     if error.code.rule.fault is FaultClass.INFRASTRUCTURE:
         log.warning("a request could not be served", extra={"code": error.code.value, "detail": error.detail})
     return respond(request, error.code, error.detail, errors=errors, headers=headers)

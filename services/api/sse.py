@@ -82,8 +82,8 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, frames: AsyncIterator[bytes]) -> None:
-        super().__init__(headers=_HEADERS)
+    def __init__(self, frames: AsyncIterator[bytes], status_code: int = 200) -> None:
+        super().__init__(status_code=status_code, headers=_HEADERS)
         del self.headers["content-length"]
         self._frames = frames
 

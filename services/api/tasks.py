@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from posixpath import normpath
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -57,6 +58,7 @@ async def submit(request: Request, response: Response, caller: Submitter, parts:
     """Accept a task. The answer comes once the task is stored: from then on it will be worked on."""
     _check_key(key)
     spec = await read_json(request, TaskSpec)
+    _check_paths(spec)
     once = Once(caller.tenant_id, key, _digest_of(spec)) if key is not None else None
     view = await _answered(parts, once) or await _accept(parts, caller.tenant_id, spec, once)
     response.headers["Location"] = f"/v1/tasks/{view.id}"
@@ -159,6 +161,17 @@ def _check_model(parts: Parts, spec: TaskSpec) -> None:
             f"tier '{spec.tier}' needs a model: set LONGHAUL_MODEL_BASE_URL, LONGHAUL_MODEL_API_KEY and "
             "LONGHAUL_MODEL_FULL (and LONGHAUL_MODEL_FAST) and start again, or submit with tier 'replay'",
         )
+
+
+def _check_paths(spec: TaskSpec) -> None:
+    found, taken = [], {"."}
+    for n, file in enumerate(spec.files):
+        if (path := normpath(file.path)) in taken:
+            why = "must name a file" if path == "." else "is the path of another file too"
+            found.append(FieldProblem(field=f"files.{n}.path", message=why))
+        taken.add(path)
+    if found:
+        raise InvalidRequest(found)
 
 
 def _file_fields(spec: TaskSpec) -> dict[str, str]:

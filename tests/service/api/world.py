@@ -1,0 +1,144 @@
+"""What surrounds the API in these tests: tenants with keys, and a writer that plays the workers and the relay."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import httpx
+from sqlalchemy import insert, select, update
+
+from agents.contracts.event import EventData, StepStarted, TaskCompleted, TaskStarted
+from agents.contracts.model import Delta, Usage
+from agents.contracts.task import TaskStatus
+from services.ids import new_id
+from services.mailbox import subjects
+from services.mailbox.link import Link
+from services.objects.s3 import S3Objects
+from services.store import events, keys
+from services.store.database import Database
+from services.store.keys import Scope
+from services.store.tables import artifacts, tasks
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A tenant with one key of every scope, one that may only read, and one without a scope."""
+
+    id: str
+    key: str
+    reading_key: str
+    powerless_key: str
+    url: str
+
+    def http(self, key: str | None = None) -> httpx.AsyncClient:
+        """A plain client with the tenant's key."""
+        headers = {"Authorization": f"Bearer {key or self.key}"}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30)
+
+
+async def make_tenant(db: Database, url: str) -> Tenant:
+    """A fresh tenant."""
+    tenant_id, at = new_id("t").lower().replace("_", "-"), datetime.now(UTC)
+    found = []
+    async with db.begin() as conn:
+        await keys.create_tenant(conn, tenant_id=tenant_id, name="test", at=at)
+        for scopes in (tuple(Scope), (Scope.READ,), ()):
+            found.append(await keys.create_key(conn, tenant_id=tenant_id, name="k", scopes=scopes, at=at))
+    return Tenant(tenant_id, *(k.secret for k in found), url=url)
+
+
+class Writer:
+    """Writes events as the workers do, and tells of them as the relay does where there is a link."""
+
+    def __init__(self, db: Database, tenant: Tenant, link: Link | None = None) -> None:
+        self._db = db
+        self._tenant = tenant
+        self._link = link
+
+    async def write(self, task_id: str, drafts: Sequence[EventData]) -> int:
+        """Append in one transaction; returns the last number."""
+        async with self._db.begin() as conn:
+            last = await events.append(
+                conn,
+                tenant_id=self._tenant.id,
+                task_id=task_id,
+                at=datetime.now(UTC),
+                drafts=[events.Draft(d) for d in drafts],
+            )
+        if self._link:
+            await self.publish(task_id, last - len(drafts))
+        return last
+
+    async def publish(self, task_id: str, after: int) -> None:
+        """Tell of the events behind a number."""
+        assert self._link
+        async with self._db.begin() as conn:
+            found = await events.read(conn, tenant_id=self._tenant.id, task_id=task_id, after=after, limit=1_000)
+        for event in found:
+            await self._link.publish(subjects.event(self._tenant.id, task_id), event.model_dump_json().encode())
+
+    async def begin(self, task_id: str) -> None:
+        """Two ordinary events."""
+        await self.write(task_id, [TaskStarted(), StepStarted(title="one", round=1)])
+
+    async def steps(self, task_id: str, count: int) -> None:
+        """As many events, one a transaction."""
+        for n in range(count):
+            await self.write(task_id, [StepStarted(title=f"step {n}", round=1)])
+
+    async def end(self, task_id: str) -> None:
+        """End the task well, state and event together."""
+        at = datetime.now(UTC)
+        async with self._db.begin() as conn:
+            mine = (tasks.c.tenant_id == self._tenant.id, tasks.c.id == task_id)
+            ended = {
+                "status": TaskStatus.COMPLETED.value,
+                "stop_reason": "completed",
+                "ended_at": at,
+                "summary": "done",
+            }
+            await conn.execute(update(tasks).where(*mine).values(**ended))
+            draft = events.Draft(TaskCompleted(summary="done", usage=Usage()))
+            last = await events.append(conn, tenant_id=self._tenant.id, task_id=task_id, at=at, drafts=[draft])
+        if self._link:
+            await self.publish(task_id, last - 1)
+
+    async def delta(self, task_id: str, text: str) -> None:
+        """A piece of a reply, as a burst sends it."""
+        assert self._link
+        delta = Delta(task_id=task_id, agent_id="agent_1", key="k", fence=1, text=text, at=datetime.now(UTC))
+        subject = subjects.tokens_of(self._tenant.id, task_id, "agent_1")
+        await self._link.publish(subject, delta.model_dump_json().encode())
+
+    async def artifact(self, objects: S3Objects, task_id: str, path: str, data: bytes) -> str:
+        """Keep an artifact; returns its id."""
+        blob = await objects.put(self._tenant.id, data)
+        artifact_id = new_id("art")
+        async with self._db.begin() as conn:
+            await conn.execute(
+                insert(artifacts).values(
+                    id=artifact_id,
+                    tenant_id=self._tenant.id,
+                    task_id=task_id,
+                    key=artifact_id,
+                    path=path,
+                    sha256=blob.sha256,
+                    bytes=blob.bytes,
+                    media_type="text/plain",
+                    created_at=datetime.now(UTC),
+                )
+            )
+        return artifact_id
+
+    async def count(self) -> int:
+        """How many tasks the tenant has in the database."""
+        async with self._db.begin() as conn:
+            found = await conn.execute(select(tasks.c.id).where(tasks.c.tenant_id == self._tenant.id))
+            return len(found.all())
+
+
+async def submit(http: httpx.AsyncClient, **spec: object) -> str:
+    """Submit a small task; returns its id."""
+    answer = await http.post("/v1/tasks", json={"instruction": "do it", "tier": "replay", **spec})
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
