@@ -35,14 +35,13 @@ def round_news(brief: Brief) -> str:
 
 
 def _planner(brief: Brief) -> list[str]:
-    if brief.plan is None:
-        return [_section("Now", "Plan this task.")]
+    again = brief.plan is not None or bool(brief.findings)
     return [
         _section("The plan so far, which you replace", _whole_plan(brief.plan)),
         _section("Finished steps (kept where your plan has the same id)", _reports(brief.reports)),
         _section("Results of the task's checks, run in a clean copy", _results(brief.checks)),
         _section("Why a new plan is needed", _bullets(brief.findings)),
-        _section("Now", "Plan again. Say in `notes` what you changed and why."),
+        _section("Now", "Plan again. Say in `notes` what you changed and why." if again else "Plan this task."),
     ]
 
 
