@@ -90,6 +90,8 @@ class Calling:
     async def _one(self, turn: Turn, call: CheckedCall) -> Ran:
         context = self._context(turn, call)
         result = await self._interrupts.race(_execute(call, context), DRAIN_GRACE_S, context.kill)
+        if context.full is not None and result.full is None:
+            result = result.model_copy(update={"full": context.full})
         return Ran(call.index, result, tuple(context.events), tuple(context.artifacts))
 
     def _context(self, turn: Turn, call: CheckedCall) -> CallContext:

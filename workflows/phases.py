@@ -112,7 +112,7 @@ class Phases:
         raise await self._step_over(executor, StopReason.FAILED_CHECKS if failed else StopReason.REJECTED)
 
     async def _final(self, plan: PlanShape) -> AgentRef | None:
-        """Review the whole; findings go to the executor of the last step. A plan of one step has been reviewed already."""
+        """Review the whole; findings go to the executor of the last step. A plan of one step is reviewed already."""
         if len(plan.steps) == 1:
             return None
         last = topological(plan)[-1]
@@ -127,8 +127,7 @@ class Phases:
                 return reviewer
             failed = review.checks_failed
             if round_no < self._limits.review_rounds:
-                before = self._rounds[last]
-                executor = before.model_copy(update={"round": before.round + 1})
+                executor = self._agent(Role.EXECUTOR, last, plan.revision, self._rounds[last].round + 1)
                 await self._execute(executor, reviewer)
         raise TaskOver(TaskEnd(stop_reason=StopReason.FAILED_CHECKS if failed else StopReason.REJECTED))
 

@@ -202,6 +202,11 @@ class CallContext(ToolContext, Protocol):
         """The files it kept."""
         ...
 
+    @property
+    def full(self) -> BlobRef | None:
+        """The whole output, where the result shows less of it."""
+        ...
+
     async def kill(self) -> None:
         """End the command under way, if any; its `run` then returns. Raises nothing of its own."""
         ...

@@ -1,5 +1,5 @@
-"""The guard that keeps anything big out of Temporal: a result or an argument over the hard cap is a failure with a code,
-raised before the server sees it (an oversized argument would otherwise hang the workflow for ever)."""
+"""The guard that keeps anything big out of Temporal: a result or an argument over the hard cap is a failure with a
+code, raised before the server sees it (an oversized argument would otherwise hang the workflow for ever)."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""A second event loop in a thread: everything that works lives there, so that heartbeats on the first are never late."""
+"""A second event loop in a thread: what works lives there, so that heartbeats on the first are never late."""
 
 import asyncio
 import threading

@@ -59,12 +59,14 @@ async def adapters(settings: Settings, elsewhere: Elsewhere) -> AsyncIterator[Ac
         link = await connect(settings, "worker")
         ends.push_async_callback(link.close)
         model = await ends.enter_async_context(OpenAiModel(settings))
-        runner = await ends.enter_async_context(RunnerClient(settings))
+        runner = await ends.enter_async_context(
+            RunnerClient(settings.runner_url, settings.runner_token.get_secret_value())
+        )
         clock, live, spill = SystemClock(), NatsLive(link), Spill(objects)
         ledger = SqlLedger(db, spill, clock)
         ports = Ports(ledger, model, runner, live, SandboxBench(runner, objects, clock), clock)
         bursts = Bursts(ports, prompts(), BurstRules(max_tokens=settings.model_max_tokens))
-        tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, spill, clock), SqlSteps(db, clock)
+        tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, objects, clock), SqlSteps(db, clock)
         of_task = TaskActivities(tasks, runner, objects, elsewhere)
         of_round = RoundActivities(rounds, steps, runner, elsewhere)
         of_review = ReviewActivities(tasks, rounds, steps, runner, elsewhere)
@@ -87,13 +89,14 @@ async def adapters(settings: Settings, elsewhere: Elsewhere) -> AsyncIterator[Ac
 
 async def temporal(settings: Settings, stop: asyncio.Event) -> Client | None:
     """A connection to Temporal, however long it takes; None where the process is stopped first."""
+    runtime = telemetry.temporal_runtime()
     while not stop.is_set():
         try:
             return await Client.connect(
                 settings.temporal_address,
                 namespace=settings.temporal_namespace,
                 data_converter=pydantic_data_converter,
-                runtime=telemetry.temporal_runtime(),
+                runtime=runtime,
             )
         except RuntimeError:
             await asyncio.sleep(0.5)

@@ -1,0 +1,245 @@
+"""The turn ledger on PostgreSQL: every method one transaction under the fence, found again by its own key."""
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.event import BudgetExhausted, TaskStatusChanged
+from agents.contracts.ids import Role
+from agents.contracts.message import Mail
+from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Controls
+from agents.contracts.task import TaskStatus
+from agents.contracts.trajectory import Brief, Turn, TurnInputs
+from services.store import budget, ledger_sql
+from services.store.database import Database
+from services.store.ledger_events import Packed, Told, call_rows, of_answer, of_begin, of_results, pack_results
+from services.store.ledger_load import load_turns, round_end
+from services.store.ledger_step import Step, retryable
+from services.store.spill import NO_BODY, Spill, json_text, line
+from services.store.tables import agents, rounds, tasks
+from workflows.clock import Clock
+from workflows.records import Answer, Begun, Held, Intent, Opened, Results, RoundEnd, Waiting
+from workflows.wording import ASKING
+
+STATUS_OF = {
+    Role.PLANNER: TaskStatus.PLANNING,
+    Role.EXECUTOR: TaskStatus.RUNNING,
+    Role.REVIEWER: TaskStatus.REVIEWING,
+}
+
+
+class _UnreadMail(Exception):
+    """Rolls a round's end back: something has come in meanwhile."""
+
+
+class _Asked(NamedTuple):
+    """What T1 has found out about its intent."""
+
+    intent: Intent
+    mail: tuple[Mail, ...]
+    known: bool
+
+
+class SqlLedger:
+    """Implements `workflows.ports.Ledger`."""
+
+    def __init__(self, db: Database, spill: Spill, clock: Clock) -> None:
+        self._db = db
+        self._spill = spill
+        self._clock = clock
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+    async def open(self, ref: AgentRef) -> Opened:
+        """Bump the fence, unless the round is over."""
+        tenant, agent_id = ref.tenant_id, ref.place.agent_id
+        mine = (agents.c.tenant_id == tenant) & (agents.c.id == agent_id)
+        async with retryable(self._db) as conn:
+            agent = (await conn.execute(select(agents).where(mine).with_for_update(key_share=True))).one_or_none()
+            of_round = (rounds.c.tenant_id == tenant) & (rounds.c.agent_id == agent_id) & (rounds.c.round == ref.round)
+            row = (await conn.execute(select(rounds).where(of_round))).one_or_none()
+            if agent is None or row is None:
+                raise LonghaulError(ErrorCode.NOT_FOUND, f"there is no round {ref.round} of {ref.place.path}")
+            if row.ended_at is None:
+                await conn.execute(update(agents).where(mine).values(fence=agents.c.fence + 1))
+        brief = await self._spill.model(tenant, Brief, agent.brief, agent.brief_blob)
+        assert brief is not None  # written when the row was made
+        end = await round_end(self._spill, tenant, row, agent.turns) if row.ended_at is not None else None
+        return Opened(fence=agent.fence + 1, brief=brief, turns=agent.turns, waiting=agent.state == "waiting", end=end)
+
+    async def load(self, held: Held, brief_round_only: bool) -> list[Turn]:
+        """The trajectory; large bodies come from S3."""
+        async with retryable(self._db) as conn:
+            return await load_turns(conn, self._spill, held, held.ref.round if brief_round_only else None)
+
+    async def controls(self, ref: AgentRef) -> Controls:
+        """The task's control columns."""
+        query = select(tasks.c.control_seq, tasks.c.cancel_requested_at).where(
+            tasks.c.tenant_id == ref.tenant_id, tasks.c.id == ref.place.task_id
+        )
+        async with retryable(self._db) as conn:
+            row = (await conn.execute(query)).one()
+        return Controls(control_seq=row.control_seq, cancel_requested=row.cancel_requested_at is not None)
+
+    # --- T1 -----------------------------------------------------------------------------------------------------------
+    async def begin(self, held: Held, key: str, done: Results, intent: Intent) -> Begun:
+        """T1."""
+        packed = await pack_results(self._spill, held, done)
+        async with retryable(self._db) as conn:
+            step = Step(conn, held, self._clock.now())
+            agent = await step.claim(key)
+            if not agent.fresh:
+                return await self._found(step, intent)
+            mail = await step.unread(agent) if intent.opens else ()
+            known = not intent.opens and (await step.one(ledger_sql.LOST, model_key=step.model_key(intent))).known
+            task = await step.one(ledger_sql.TASK)
+            if task.cancel:
+                return await self._over(step, task, packed, RoundEnd(BurstReason.CANCELLED))
+            decision = budget.decide(task, intent)
+            if isinstance(decision, budget.Exhausted):
+                end = RoundEnd(BurstReason.BUDGET, error=decision.error)
+                return await self._over(step, task, packed, end, decision.event)
+            if decision == "blocked":
+                await step.keep(packed)
+                return Begun()
+            return await self._allowed(step, task, packed, _Asked(intent, mail, known), decision)
+
+    async def _allowed(
+        self, step: Step, task: Row[Any], packed: Packed, asked: "_Asked", allowed: budget.Allowed
+    ) -> Begun:
+        intent, held = asked.intent, step.held
+        inputs = TurnInputs(
+            at=step.now,
+            mail=asked.mail,
+            control_seq=task.control_seq,
+            tokens_left=allowed.tokens_left,
+            cost_left_micro=allowed.cost_left_micro,
+            turns_left=allowed.turns_left,
+            deadline_at=task.deadline_at,
+        )
+        body = await self._spill.pack(held.ref.tenant_id, inputs) if intent.opens else NO_BODY
+        warned = budget.warning(task)
+        told = [*of_results(held, packed.done), *of_begin(held, intent, inputs if intent.opens else None, asked.known)]
+        told += [Told(warned, intent.turn)] if warned else []
+        await step.write(
+            ledger_sql.BEGIN,
+            told,
+            task.last_seq,
+            **step.results(packed),
+            model_key=step.model_key(intent),
+            turn=intent.turn,
+            k=intent.k,
+            tier=intent.tier,
+            opens=intent.opens,
+            inputs=body.inline,
+            inputs_blob=body.blob,
+            tokens=allowed.tokens,
+            cost=allowed.cost_micro,
+            mail_read=step.mail_read + len(asked.mail),
+            warned=warned is not None,
+            activity=ASKING,
+        )
+        return Begun(inputs=inputs)
+
+    async def _over(
+        self, step: Step, task: Row[Any], packed: Packed, end: RoundEnd, exhausted: BudgetExhausted | None = None
+    ) -> Begun:
+        """T1 finds that the round is over: the same transaction ends it."""
+        extra = [Told(exhausted, None)] if exhausted else []
+        await step.end(packed, end, NO_BODY, None, task.last_seq, extra)
+        return Begun(end=BurstEnd(reason=end.reason, turns=step.turns, control_seq=task.control_seq, error=end.error))
+
+    async def _found(self, step: Step, intent: Intent) -> Begun:
+        """T1 was committed before and its answer lost: read what it decided."""
+        held = step.held
+        of_round = (rounds.c.agent_id == held.agent_id) & (rounds.c.round == held.ref.round)
+        row = (await step.conn.execute(select(rounds).where(of_round, rounds.c.tenant_id == held.ref.tenant_id))).one()
+        if row.ended_at is not None:
+            return Begun(end=await round_end(self._spill, held.ref.tenant_id, row, step.turns))
+        asked = await step.one_or_none(ledger_sql.ASKED, model_key=step.model_key(intent))
+        if asked is None:
+            return Begun()
+        inputs = await self._spill.model(held.ref.tenant_id, TurnInputs, asked.inputs, asked.inputs_blob)
+        return Begun(inputs=inputs)
+
+    # --- T2 -----------------------------------------------------------------------------------------------------------
+    async def answer(self, held: Held, key: str, answer: Answer) -> Controls:
+        """T2."""
+        body = await self._spill.pack(held.ref.tenant_id, answer.reply)
+        async with retryable(self._db) as conn:
+            step = Step(conn, held, self._clock.now())
+            if not (await step.claim(key)).fresh:
+                row = await step.one(ledger_sql.TASK)
+                return Controls(control_seq=row.control_seq, cancel_requested=row.cancel)
+            told = list(of_answer(held, answer))
+            resumed = answer.resumed and (await step.one(ledger_sql.TASK)).status == TaskStatus.WAITING
+            status = STATUS_OF[held.place.role]
+            told += [Told(TaskStatusChanged(status=status), None)] if resumed else []
+            task = await step.one(
+                ledger_sql.SETTLE,
+                model_key=held.model_key(answer.turn, answer.k),
+                count=len(told),
+                prompt=answer.usage.prompt_tokens,
+                cached=answer.usage.cached_tokens,
+                completion=answer.usage.completion_tokens,
+                cost=answer.usage.cost_micro,
+                estimate=answer.charge_estimate,
+                resumed=resumed,
+                status=status.value,
+            )
+            await step.write(
+                ledger_sql.ANSWER,
+                told,
+                task.last_seq - len(told),
+                model_key=held.model_key(answer.turn, answer.k),
+                turn=answer.turn,
+                reply=body.inline,
+                reply_blob=body.blob,
+                bad=json_text(answer.bad) if answer.bad else None,
+                failed=json_text(answer.failed) if answer.failed else None,
+                calls=call_rows(held, answer),
+                activity=line(answer.activity or ASKING),
+            )
+        return Controls(control_seq=task.control_seq, cancel_requested=task.cancel)
+
+    # --- results, ends ------------------------------------------------------------------------------------------------
+    async def keep(self, held: Held, key: str, done: Results, waiting: Waiting | None = None) -> None:
+        """Results without a next turn, or the start of a wait."""
+        packed = await pack_results(self._spill, held, done)
+        async with retryable(self._db) as conn:
+            step = Step(conn, held, self._clock.now())
+            if not (await step.claim(key)).fresh:
+                return
+            if waiting is None:
+                await step.keep(packed)
+            else:
+                await step.pause(packed, waiting)
+
+    async def end(self, held: Held, key: str, done: Results, end: RoundEnd) -> bool:
+        """The round's end, unless mail is unread and that matters."""
+        packed = await pack_results(self._spill, held, done)
+        outcome = await self._spill.pack(held.ref.tenant_id, end.outcome)
+        try:
+            async with retryable(self._db) as conn:
+                step = Step(conn, held, self._clock.now())
+                agent = await step.claim(key)
+                if agent.fresh:
+                    if end.unless_mail and agent.mail_sent > agent.mail_read:
+                        raise _UnreadMail
+                    task = await step.one(ledger_sql.TASK)
+                    await step.end(packed, end, outcome, await self._sandbox(conn, held, end), task.last_seq, [])
+        except _UnreadMail:
+            return False
+        return True
+
+    async def _sandbox(self, conn: AsyncConnection, held: Held, end: RoundEnd) -> str | None:
+        """The agent's sandbox, where an event is to name it."""
+        if end.reason is not BurstReason.SANDBOX_LOST:
+            return None
+        query = select(agents.c.brief, agents.c.brief_blob).where(
+            agents.c.tenant_id == held.ref.tenant_id, agents.c.id == held.agent_id
+        )
+        row = (await conn.execute(query)).one()
+        brief = await self._spill.model(held.ref.tenant_id, Brief, row.brief, row.brief_blob)
+        return brief.sandbox_id if brief else None

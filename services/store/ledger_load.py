@@ -1,0 +1,80 @@
+"""Reading an agent's trajectory and a round's end back from the ledger."""
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from sqlalchemy import Row, Table, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from agents.contracts.errors import ErrorInfo
+from agents.contracts.model import BadReply, ModelReply
+from agents.contracts.run import BurstEnd, BurstReason
+from agents.contracts.tool import ToolResult
+from agents.contracts.trajectory import Attempt, Turn, TurnInputs
+from agents.tools.submit_review import SubmitReview
+from services.store.spill import Spill
+from services.store.tables import model_calls, tool_calls, turns
+from workflows.records import Held
+
+Place = tuple[int, int]
+"""Round and turn."""
+
+
+async def load_turns(conn: AsyncConnection, spill: Spill, held: Held, only_round: int | None) -> list[Turn]:
+    """Every turn of the agent in order, or of one round."""
+    rows = await _rows(conn, turns, held, only_round, ("round", "turn"))
+    calls = await _rows(conn, model_calls, held, only_round, ("round", "turn", "k"))
+    tools = await _rows(conn, tool_calls, held, only_round, ("round", "turn", "i"))
+    tenant = held.ref.tenant_id
+    inputs = await spill.models(tenant, TurnInputs, rows, "inputs")
+    replies = await spill.models(tenant, ModelReply, calls, "reply")
+    results = await spill.models(tenant, ToolResult, tools, "result")
+    attempts: dict[Place, list[Attempt]] = defaultdict(list)
+    for call, reply in zip(calls, replies, strict=True):
+        bad = BadReply.model_validate(call["bad"]) if call["bad"] is not None else None
+        attempts[call["round"], call["turn"]].append(Attempt(k=call["k"], reply=reply, bad=bad))
+    outcomes: dict[Place, list[ToolResult | None]] = defaultdict(list)
+    for tool, result in zip(tools, results, strict=True):
+        outcomes[tool["round"], tool["turn"]].append(result)
+    return [
+        _turn(row, given, attempts[row["round"], row["turn"]], outcomes[row["round"], row["turn"]])
+        for row, given in zip(rows, inputs, strict=True)
+    ]
+
+
+async def round_end(spill: Spill, tenant_id: str, row: Row[Any], turn_count: int) -> BurstEnd:
+    """The answer that the burst which ended this round gave or would have given."""
+    outcome = await spill.text(tenant_id, row.outcome, row.outcome_blob)
+    reviewed = outcome is not None and "verdict" in json.loads(outcome)
+    verdict = SubmitReview.model_validate_json(outcome).verdict if reviewed and outcome else None
+    return BurstEnd(
+        reason=BurstReason(row.reason),
+        turns=turn_count,
+        error=ErrorInfo.model_validate(row.error) if row.error is not None else None,
+        verdict=verdict,
+    )
+
+
+async def _rows(
+    conn: AsyncConnection, table: Table, held: Held, only_round: int | None, order: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    query = select(table).where(table.c.tenant_id == held.ref.tenant_id, table.c.agent_id == held.agent_id)
+    if only_round is not None:
+        query = query.where(table.c.round == only_round)
+    query = query.order_by(*(table.c[name] for name in order))
+    return [dict(row) for row in (await conn.execute(query)).mappings()]
+
+
+def _turn(
+    row: dict[str, Any], inputs: TurnInputs | None, attempts: list[Attempt], results: list[ToolResult | None]
+) -> Turn:
+    assert inputs is not None  # written when the turn was opened
+    return Turn(
+        round=row["round"],
+        turn=row["turn"],
+        inputs=inputs,
+        attempts=tuple(attempts),
+        results=tuple(results),
+        failed=ErrorInfo.model_validate(row["failed"]) if row["failed"] is not None else None,
+    )
