@@ -1,0 +1,190 @@
+"""The demo end to end on real parts: a task over REST, its events and deltas, its artifacts in S3, the command."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.contracts.artifact import BlobRef
+from agents.contracts.task import StopReason, TaskSpec, TaskStatus
+from services.cli.demo.run import CHECK, FOLDER, instruction
+from services.cli.spec import uploaded
+from services.client import Client
+from services.objects.s3 import S3Objects
+from services.settings import Settings
+from services.stack.layout import CHECKOUT
+from tests.conftest import Tenant
+from tests.support.follow import Followed
+from tests.support.stack import Stack
+
+RECORDING = CHECKOUT / "gpu" / "engine" / "recordings" / "code_repair.json"
+WITHIN_S = 150.0
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_the_recording_is_of_the_demos_instruction() -> None:
+    recorded = json.loads(RECORDING.read_text(encoding="utf-8"))
+    assert recorded["instruction"] == instruction()
+    assert recorded["instruction_sha256"] == hashlib.sha256(instruction().encode()).hexdigest()
+
+
+def test_the_package_fails_as_the_demo_says(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / "workspace")]
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(FOLDER / "workspace")}
+    ran = subprocess.run(argv, cwd=FOLDER / "workspace", env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert re.search(r"3 failed, \d+ passed", ran.stdout)
+
+
+def submit(client: Client, **over: Any) -> str:
+    values: dict[str, Any] = {"instruction": instruction(), "tier": "replay", "checks": [CHECK]}
+    spec = TaskSpec.model_validate(values | {"repo": uploaded(client, FOLDER / "workspace")} | over)
+    return client.submit(spec).id
+
+
+async def test_a_team_repairs_the_package(tenant: Tenant, servers: Settings) -> None:
+    with Client(tenant.api_url, tenant.api_key) as client:
+        task = submit(client)
+        seen = Followed(client, task).to_end(WITHIN_S)
+        result, view = client.result(task), client.get(task)
+    assert result.status is TaskStatus.COMPLETED, result
+    assert result.stop_reason is StopReason.COMPLETED
+    assert [c.passed for c in result.checks] == [True]
+    assert [e.seq for e in seen.events] == list(range(1, len(seen.events) + 1)) == list(range(1, view.last_seq + 1))
+    assert seen.events[-1].data.type == "task.completed"
+    assert view.usage == result.usage
+    assert view.usage.tokens == sum(d.usage.tokens for d in seen.of("model.completed"))
+    assert {s.state for s in view.steps} == {"completed"}
+    _first_fix_failed_and_second_passed(seen)
+    _words_came_live(seen)
+    await _artifacts_are_in_s3(tenant, servers, result.artifacts)
+
+
+def _first_fix_failed_and_second_passed(seen: Followed) -> None:
+    """Before the repair, after the first idea, after the second: the same command, three outcomes."""
+    runs = {d.exec_id: d.command for d in seen.of("exec.started")}
+    mine = {e.data.exec_id for e in seen.events if e.data.type == "exec.started" and e.step_id == "repair"}
+    ended = [d for d in seen.of("exec.exited") if d.exec_id in mine and runs[d.exec_id] == CHECK]
+    assert [d.exit_code for d in ended[:3]] == [1, 1, 0]
+    assert "the shares add up to 99.99" in ended[0].output
+    assert "ana took no part but would pay 0.01" in ended[1].output
+    assert "passed" in ended[2].output
+    assert [d.verdict for d in seen.of("review.submitted")] == ["approve"] * 3
+
+
+def _words_came_live(seen: Followed) -> None:
+    assert seen.deltas, "no delta came"
+    by_key: dict[str, str] = {}
+    for delta in seen.deltas:
+        by_key[delta.key] = by_key.get(delta.key, "") + delta.text
+    said = {d.key: d.text for d in seen.of("model.completed")}
+    whole = [key for key, text in by_key.items() if said.get(key, "").startswith(text[:40])]
+    assert len(whole) >= len(by_key) // 2
+
+
+async def _artifacts_are_in_s3(tenant: Tenant, servers: Settings, artifacts: Any) -> None:
+    assert sorted(a.path for a in artifacts) == ["REPAIR.md", "repair.diff"]
+    objects = S3Objects(servers)
+    try:
+        for artifact in artifacts:
+            data = await objects.get(tenant.id, BlobRef(sha256=artifact.sha256, bytes=artifact.bytes))
+            assert hashlib.sha256(data).hexdigest() == artifact.sha256
+            assert len(data) == artifact.bytes
+    finally:
+        await objects.close()
+
+
+def test_a_run_that_differs_from_the_recording_is_refused_with_both_shown(tenant: Tenant) -> None:
+    with Client(tenant.api_url, tenant.api_key) as client:
+        task = submit(client, repo=None)
+        Followed(client, task).to_end(WITHIN_S)
+        result = client.result(task)
+    assert result.stop_reason is StopReason.ERROR
+    assert result.error
+    assert result.error.code.value == "REPLAY_MISMATCH"
+    assert '"exit_code": 1' in result.error.detail
+    assert "this run" in result.error.detail
+
+
+def test_an_instruction_that_was_never_recorded_ends_with_a_reason(tenant: Tenant) -> None:
+    with Client(tenant.api_url, tenant.api_key) as client:
+        task = submit(client, instruction="Something else entirely.")
+        Followed(client, task).to_end(WITHIN_S)
+        result = client.result(task)
+    assert result.error
+    assert result.error.code.value == "REPLAY_NOT_RECORDED"
+    assert "code_repair" in result.error.detail
+
+
+def command(stack: Stack, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The `longhaul` command as a user runs it, on the stack of the tests."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LONGHAUL_")}
+    env |= {"LONGHAUL_DATA_DIR": str(stack.data.root), "TERM": "dumb"}
+    argv = [sys.executable, "-m", "services.cli.main", *arguments]
+    return subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False, timeout=200)
+
+
+def test_the_demo_command_prints_its_json(stack: Stack, tmp_path: Path) -> None:
+    ran = command(stack, "demo", "--json")
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert set(report) == {"tasks", "seconds"}
+    (task,) = report["tasks"]
+    assert set(task) == {"id", "name", "status", "stop_reason", "turns", "artifacts"}
+    assert (task["name"], task["status"], task["stop_reason"]) == ("code_repair", "completed", "completed")
+    assert sorted(a["path"] for a in task["artifacts"]) == ["REPAIR.md", "repair.diff"]
+    assert "replayed" in ran.stderr
+    kept = command(stack, "artifacts", task["id"], "--download", str(tmp_path))
+    assert kept.returncode == 0, kept.stderr
+    for artifact in task["artifacts"]:
+        assert hashlib.sha256((tmp_path / artifact["path"]).read_bytes()).hexdigest() == artifact["sha256"]
+    told = command(stack, "watch", task["id"])
+    assert told.returncode == 0, told.stderr
+    for words in (
+        "plan 1: 2 steps",
+        "$ python -m pytest -q",
+        "exit code 1",
+        "exit code 0",
+        "review: approve",
+        "sha256",
+    ):
+        assert words in told.stdout
+    assert task["id"] in command(stack, "list").stdout
+    assert "task.completed" in command(stack, "events", task["id"]).stdout
+    assert json.loads(command(stack, "result", task["id"], "--json").stdout)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("get", "task_00000000000000000000000000"), 2, "NOT_FOUND"),
+        (("submit", "x", "--tier", "huge"), 2, "choose one of"),
+        (("submit", "x", "--repo", "/no/such/folder"), 2, "no such folder"),
+        (("submit", "   "), 2, "blank"),
+        (("submit", "x", "--limit", "tokens=lots"), 2, "limit"),
+        (("submit", "x"), 2, "LONGHAUL_MODEL_BASE_URL"),
+    ],
+)
+def test_wrong_use_has_an_exit_code_and_says_what_to_do(
+    stack: Stack, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    ran = command(stack, *arguments)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_without_a_stack_it_says_how_to_start_one(tmp_path: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LONGHAUL_")}
+    env["LONGHAUL_DATA_DIR"] = str(tmp_path / "none")
+    argv = [sys.executable, "-m", "services.cli.main", "list"]
+    ran = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 4
+    assert "longhaul up" in ran.stderr
