@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from graphlib import CycleError
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,8 @@ from tests.unit.agents import make
 
 E = ErrorCode
 MODEL_CODES = [code for code in ErrorCode if code.rule.fault is FaultClass.MODEL]
-FAST, FULL, REPLAY = "fast", "full", "replay"
+FAST: Literal["fast"] = "fast"
+FULL: Literal["full"] = "full"
 
 
 # --- retry --------------------------------------------------------------------------------------------------------
@@ -46,14 +48,14 @@ def asks(tier: Tier, role: Role, *codes: ErrorCode, step_tier: Tier | None = Non
         ("fast", Role.PLANNER, None, FAST),
         ("fast", Role.EXECUTOR, FULL, FAST),
         ("full", Role.EXECUTOR, FAST, FULL),
-        ("replay", Role.REVIEWER, FULL, REPLAY),
+        ("replay", Role.REVIEWER, FULL, "replay"),
     ],
 )
 def test_the_first_ask(tier: Tier, role: Role, step_tier: Tier | None, expected: str) -> None:
     assert asks(tier, role, step_tier=step_tier) == Ask(tier=expected, temperature=0.0, tool_choice="required")  # type: ignore[arg-type]
 
 
-LADDER = {
+LADDER: dict[ErrorCode, list[tuple[Tier, float] | None]] = {
     E.NO_TOOL_CALL: [(FAST, 0.2), None],
     E.EMPTY_REPLY: [(FAST, 0.4), (FULL, 0.4), None],
     E.REPLY_TRUNCATED: [(FAST, 0.2), (FULL, 0.2), None],
@@ -107,7 +109,7 @@ def test_every_correction_is_whole(code: ErrorCode, role: Role) -> None:
 
 # --- stuck --------------------------------------------------------------------------------------------------------
 def same(n: int) -> Turn:
-    return make.done(n, results=(make.result("2 failed in 0.%ds" % n),))
+    return make.done(n, results=(make.result(f"2 failed in 0.{n}s"),))
 
 
 def error(n: int) -> Turn:
