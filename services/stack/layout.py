@@ -134,13 +134,13 @@ class DataDir:
             if _kind(name, stored.get(name, current[name])) != _kind(name, current[name]):
                 raise StackRefused(
                     f"{self.root} was made with {name} {stored[name]}, but {current[name]} is installed, and its data "
-                    f"cannot be read by another version.\nInstall the old one (pip install '{name}=={stored[name]}'), or "
-                    f"start with a new directory (--data-dir PATH), or move {self.root} away."
+                    f"cannot be read by another version.\nInstall the old one (pip install '{name}=={stored[name]}'), "
+                    f"or start with a new directory (--data-dir PATH), or move {self.root} away."
                 )
         write_json(path, {**stored, **current}, mode=0o644)
 
     def lock_holder(self) -> int | None:
-        """The launcher that runs on this directory. A pid alone may be another's by now, so it must hold the file open."""
+        """The launcher that runs on this directory. A pid alone may be another's by now: it must hold the file open."""
         try:
             pid = int(self.lock_file.read_text())
             target = self.lock_file.resolve()

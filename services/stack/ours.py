@@ -95,7 +95,7 @@ def _unit(
     async def ready() -> bool:
         if port:
             return (await ask(context.ports[port], "/readyz")).status == 200
-        return await _polled(context) if polls else True
+        return await (_polled(context) if polls else _connected(context, name))
 
     return Unit(
         name=name,
@@ -106,6 +106,13 @@ def _unit(
         ready=ready,
         pass_fds=pass_fds,
     )
+
+
+async def _connected(context: Context, user: str) -> bool:
+    """Whether NATS has a connection of that user."""
+    answer = await ask(context.ports["nats_monitor"], "/connz?auth=1&limit=1024")
+    connections = json.loads(answer.body).get("connections", ()) if answer.status == 200 else ()
+    return any(connection.get("authorized_user") == user for connection in connections)
 
 
 async def _polled(context: Context) -> bool:
@@ -124,7 +131,7 @@ async def _polled(context: Context) -> bool:
 
 
 def _python(context: Context, user: Mapping[str, str]) -> dict[str, str]:
-    """What a Python process of ours needs: UTF-8 whatever the locale, few malloc arenas, the user's way to the network."""
+    """What our Python processes need: UTF-8 whatever the locale, few malloc arenas, the user's way to the network."""
     ours = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "MALLOC_ARENA_MAX": "2"}
     network = {name: user[name] for name in _PASSED_ON if name in user}
     if any(name in user for name in _PROXIES):  # a proxy must never see what we say to each other

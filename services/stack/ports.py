@@ -90,7 +90,7 @@ def _busy(port: int) -> str:
     by = f" by process {holder[0]} ({holder[1]})" if holder else ""
     return (
         f"Port {port} on {HOST} is in use{by}, and the API needs it.\n"
-        f"Stop what uses it, or choose another: longhaul up --port {port + 1} (or LONGHAUL_PORT={port + 1}; 0 takes any)."
+        f"Stop what uses it, or choose another: longhaul up --port {port + 1} (or LONGHAUL_PORT={port + 1}; 0: any)."
     )
 
 

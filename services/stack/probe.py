@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import quote
@@ -50,6 +51,8 @@ async def _ask(port: int, path: str, method: str, headers: Mapping[str, str], bo
         return Answer(int(head_bytes.split(b" ", 2)[1]), text)
     finally:
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 def _content_length(head: bytes) -> int | None:

