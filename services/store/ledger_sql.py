@@ -7,10 +7,12 @@ Lock order: agent, mail, budget, task last; then event numbers are taken and eve
 
 import re
 from functools import cache
+from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, DateTime, Integer, Text, TextClause, bindparam, text
+from sqlalchemy.types import TypeEngine
 
-_TYPES = {
+_TYPES: dict[str, TypeEngine[Any]] = {
     "now": DateTime(timezone=True),
     **dict.fromkeys(["fence", "mail_read", "first", "tokens", "cost", "prompt", "completion", "cached"], BigInteger()),
     **dict.fromkeys(["round", "turn", "k", "count", "closes"], Integer()),
