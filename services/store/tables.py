@@ -18,7 +18,10 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects import postgresql
+
+JSONB = postgresql.JSONB(none_as_null=True)
+"""None is SQL's NULL: JSON's own null would count as a value in ``IS NOT NULL``."""
 
 ROW_CAP_BYTES = 16 * 1024
 """What one JSON or text column may hold; the rest goes to S3 by digest."""

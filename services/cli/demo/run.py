@@ -77,7 +77,7 @@ def demo(
             with _stack(data_dir_of(data_dir), progress, console) as access:
                 result = _play(access, progress, console, quiet=as_json)
         except KeyboardInterrupt:
-            console.print(_interrupted(progress), highlight=False, markup=False)
+            console.print(_interrupted(progress), highlight=False, markup=False, soft_wrap=True)
             raise typer.Exit(exits.INTERRUPTED) from None
         report = DemoReport(tasks=[_task(result)], seconds=round(time.monotonic() - began, 3))
         if as_json:
@@ -90,12 +90,12 @@ def _stack(data: DataDir, progress: _Progress, console: Console) -> Iterator[Acc
     """The stack of the environment, the running one, or one for now."""
     if os.environ.get("LONGHAUL_URL") or local(data):
         access = find(data)
-        console.print(f"Using the stack at {access.url}.", highlight=False)
+        console.print(f"Using the stack at {access.url}.", highlight=False, soft_wrap=True)
         yield access
         return
 
     def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     say(f"Starting a stack in {data.root} (the first time takes longer) …")
     progress.own = True
@@ -112,6 +112,7 @@ def _play(access: Access, progress: _Progress, console: Console, *, quiet: bool)
     console.print(
         "Only the model's words are replayed from a recording; sandboxes, commands, tests and files are real.",
         highlight=False,
+        soft_wrap=True,
     )
     with access.client() as client:
         spec = TaskSpec(
