@@ -24,8 +24,9 @@ class Elsewhere(Protocol):
         ...
 
 
-async def doing(elsewhere: Elsewhere, work: Coroutine[Any, Any, T]) -> T:
-    """Run one activity's work with heartbeats.
+async def doing(elsewhere: Elsewhere, work: Coroutine[Any, Any, T], *, gives_up: bool = True) -> T:
+    """Run one activity's work with heartbeats. What nobody expected is tried a few times and then final, unless
+    `gives_up` is False.
 
     Raises:
         ApplicationError: what went wrong, with its code.
@@ -39,7 +40,7 @@ async def doing(elsewhere: Elsewhere, work: Coroutine[Any, Any, T]) -> T:
         raise
     except Exception as error:
         activity.logger.exception("an activity met what it did not expect")
-        raise failures.unexpected(error, activity.info().attempt) from error
+        raise failures.unexpected(error, activity.info().attempt if gives_up else 0) from error
     finally:
         beat.cancel()
 
