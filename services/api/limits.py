@@ -1,5 +1,6 @@
 """Whether the host of the sandboxes can enforce what a task asks for."""
 
+import asyncio
 import time
 from typing import Protocol
 
@@ -7,6 +8,7 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.sandbox import Capabilities, SandboxLimits
 
 CACHE_S = 10.0
+_PATIENCE_S = 3.0
 
 
 class HasCapabilities(Protocol):
@@ -45,6 +47,14 @@ class LimitChecks:
     async def _capabilities(self) -> Capabilities:
         now = time.monotonic()
         if self._known is None or now >= self._until:
-            self._known = await self._runner.capabilities()
+            self._known = await self._ask()
             self._until = now + CACHE_S
         return self._known
+
+    async def _ask(self) -> Capabilities:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self._runner.capabilities()
+        except TimeoutError:
+            detail = "the runner of sandboxes does not say which limits hold; try again"
+            raise LonghaulError(ErrorCode.RUNNER_UNAVAILABLE, detail, retry_after_s=2) from None

@@ -6,7 +6,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import httpx
 import uvicorn
 from sqlalchemy import text
 from temporalio.client import Client
@@ -18,13 +17,13 @@ from services.api.auth import Keyring
 from services.api.hub import Hub
 from services.api.limits import LimitChecks
 from services.api.parts import Parts, Probe
-from services.api.runner import RunnerCapabilities
 from services.api.workflows import Workflows
 from services.mailbox import link as nats
 from services.mailbox import subjects
 from services.mailbox.link import Link
 from services.mailbox.live import NatsLive
 from services.objects.s3 import S3Objects
+from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.store.database import Database
 
@@ -72,10 +71,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             runtime=telemetry.temporal_runtime(),
             lazy=True,
         )
-        token = settings.runner_token.get_secret_value()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # never by a proxy: the runner is ours, and the token is for it alone
-        runner = httpx.AsyncClient(base_url=settings.runner_url, headers=headers, trust_env=False)
+        runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value(), patience_s=1.0)
         await stack.enter_async_context(runner)
         hub, live = Hub(db), NatsLive(link)
         await _feed(hub, link)
@@ -85,7 +81,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             objects=objects,
             live=live,
             workflows=Workflows(temporal, db, live),
-            limits=LimitChecks(RunnerCapabilities(runner)),
+            limits=LimitChecks(runner),
             hub=hub,
             probes=_probes(db, objects, link, temporal),
             model_configured=bool(settings.model_base_url and (settings.model_full or settings.model_fast)),

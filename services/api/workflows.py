@@ -18,6 +18,8 @@ from workflows.options import WORKFLOW_QUEUE, WORKFLOW_TASK_TIMEOUT
 from workflows.ports import Live
 
 _PATIENCE = timedelta(seconds=2)
+# a lazy client that cannot connect raises a bare RuntimeError
+_AWAY = (RPCError, RuntimeError, OSError, TimeoutError)
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class Workflows:
         try:
             async with asyncio.timeout(_PATIENCE.total_seconds()):
                 await self._start_once(ref)
-        except (RPCError, LonghaulError, OSError, TimeoutError) as error:
+        except (*_AWAY, LonghaulError) as error:
             log.info("a workflow is left to the reconciler", extra={"task_id": ref.task_id, "why": repr(error)})
 
     async def _start_once(self, ref: TaskRef) -> None:
@@ -79,5 +81,5 @@ class Workflows:
             async with asyncio.timeout(_PATIENCE.total_seconds()):
                 handle = self._client.get_workflow_handle(f"task/{ref.task_id}")
                 await handle.signal("control", control_seq, rpc_timeout=_PATIENCE)
-        except (RPCError, OSError, TimeoutError) as error:
+        except _AWAY as error:
             log.info("a signal is left to the reconciler", extra={"task_id": ref.task_id, "why": repr(error)})

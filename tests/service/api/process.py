@@ -52,13 +52,14 @@ class ApiProcess:
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "services.api.main"]
             self._process = subprocess.Popen(command, cwd=CHECKOUT, env=env, stderr=log, stdout=log)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 if httpx.get(f"{self.url}/healthz", timeout=2).status_code == 200:
                     return self
             except httpx.TransportError:
                 time.sleep(0.05)
+        self.stop()
         raise AssertionError(f"the API did not start: {self.log.read_text()[-2_000:]}")
 
     def kill(self) -> None:
