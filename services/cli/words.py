@@ -1,5 +1,6 @@
 """Events and figures in words: one short line each, for people."""
 
+import re
 from datetime import datetime
 
 from agents.contracts.errors import ErrorInfo
@@ -67,6 +68,8 @@ def lines_of(event: Event) -> list[Line]:
             return [_exited(step, d.exit_code, d.reason, d.duration_ms, d.output)]
         case "exec.lost":
             return [bad(f"{step}a command's end is not known")]
+        case "tool.called" if d.tool in ("read_file", "write_file", "edit_file"):
+            return [command(f"{step}{d.tool} {_path(d.arguments)}")]
         case "tool.failed":
             return [warn(f"{step}{d.tool}: {d.code.value}")]
         case "review.started":
@@ -89,6 +92,12 @@ def lines_of(event: Event) -> list[Line]:
         case "task.cancelled":
             return [warn("cancelled; nothing of it runs any more")]
     return []
+
+
+def _path(arguments: str) -> str:
+    """The path in a file tool's arguments, which may be cut."""
+    found = re.search(r'"path"\s*:\s*"([^"]*)"', arguments)
+    return one_line(found[1]) if found else ""
 
 
 def _after(depends_on: tuple[str, ...]) -> str:
