@@ -11,7 +11,7 @@ ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && $(PY) -c '' 2
 .PHONY: .venv/.place
 endif
 
-.PHONY: help setup up down status doctor demo test check bench fault lock clean
+.PHONY: help setup up down status doctor demo test check bench fault docs lock clean
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
@@ -48,6 +48,9 @@ bench: setup ## one benchmark: NAME=turn
 
 fault: setup ## kills under running tasks
 	@$(PY) -m pytest tests/fault $(ARGS)
+
+docs: .venv/.project ## write the generated pages of docs/reference
+	@$(PY) -m tests.support.reference
 
 lock: ## new lock files (needs uv)
 	@uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q \

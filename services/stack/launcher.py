@@ -121,20 +121,19 @@ class Launcher:
         return False
 
     async def _start(self, context: Context, pipe_fd: int) -> None:
-        servers = (
-            postgres.unit(context, self._spawner),
-            temporal.unit(context, self._spawner),
-            nats.unit(context),
-            seaweed.unit(context),
-        )
-        await _all(self._bring_up(context, server) for server in servers)
+        others = (temporal.unit(context, self._spawner), nats.unit(context), seaweed.unit(context))
+        await _all([self._bring_up_database(context), *(self._bring_up(other) for other in others)])
         if self._options.servers_only:
             return
-        await self._migrate(context)
         units = ours.units(context, self._options.template, self._options.user, pipe_fd)
-        await _all(self._bring_up(context, _made(unit)) for unit in units)
+        await _all(self._bring_up(_made(unit)) for unit in units)
 
-    async def _bring_up(self, context: Context, making: Awaitable[Unit]) -> None:
+    async def _bring_up_database(self, context: Context) -> None:
+        await self._bring_up(postgres.unit(context, self._spawner))
+        if not self._options.servers_only:
+            await self._migrate(context)
+
+    async def _bring_up(self, making: Awaitable[Unit]) -> None:
         begun = time.monotonic()
         unit = await making
         self._units[unit.name] = supervised = Supervised(unit, self._spawner, self._note)
