@@ -101,9 +101,17 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        clean = {name: self._redact(v) if isinstance(v, str) else v for name, v in line.items()}
-        # what is not a string is turned into one only here, so the whole line is looked at once more
-        return self._redact(json.dumps(clean, default=str, ensure_ascii=False))
+        return json.dumps(self._clean(line))  # ASCII: a line stays one line, whatever the text and the terminal
+
+    def _clean(self, value: object) -> object:
+        """The value without secrets, in what JSON knows."""
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, dict):
+            return {str(name): self._clean(inner) for name, inner in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._clean(inner) for inner in value]
+        return self._redact(str(value))
 
 
 class OncePerOutage(logging.Filter):
