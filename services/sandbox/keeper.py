@@ -1,8 +1,8 @@
 """The keeper of one command: starts it, copies its output, ends it in time, records its end.
 
-Run by the runner as ``python -I -S keeper.py EXEC_DIR`` with the plan (JSON, see `services.sandbox.backend.Plan`) on
-stdin and the locked file `lock` inherited. Standard library only, because it must start fast and owe nothing to the runner: it has its own session and goes
-on when the runner is killed. What it leaves in EXEC_DIR:
+Run by the runner as ``python -I -S keeper.py EXEC_DIR``, with the plan (JSON of `services.sandbox.backend.Plan`) on
+stdin and the locked file `lock` inherited. Standard library only, because it must start fast and owe nothing to the
+runner: it has its own session and goes on when the runner is killed. What it leaves in EXEC_DIR:
 
     lock          flocked for as long as this keeper lives (the descriptor is inherited): how the runner knows
     started.json  made once (O_EXCL) before anything is started; with it and no living keeper the command is lost

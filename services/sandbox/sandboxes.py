@@ -52,6 +52,7 @@ class Sandboxes:
         """At start: make the folders, finish what was cut, learn which users are taken."""
         for folder in (self._live, self._making, self._trash):
             folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
         for half in self._making.iterdir():
             tree.delete(half)
         self._uids = {home.meta.uid for home in self.homes() if home.meta.uid is not None}

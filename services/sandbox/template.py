@@ -133,16 +133,29 @@ def _use(folder: Path, version: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def check(folder: Path, lock: Path) -> str | None:
+    """What is wrong with a template, or None: it is there, of this lock and of this interpreter."""
+    template = Template(folder)
+    if (missing := template.missing()) is not None:
+        return missing
+    if (folder / "current").resolve().name != version_of(lock):
+        return f"the template at {folder} was made for other packages or another Python; build it again"
+    return None
+
+
 def main() -> None:
-    """``build DIR [--lock FILE]``."""
+    """``build DIR`` or ``check DIR``, both with ``[--lock FILE]``; `check` exits with 1 where it has to be built."""
     parser = argparse.ArgumentParser(prog="services.sandbox.template")
-    parser.add_argument("action", choices=["build"])
+    parser.add_argument("action", choices=["build", "check"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--lock", type=Path, default=LOCK)
     options = parser.parse_args()
     if not options.lock.is_file():
         parser.error(f"{options.lock} is missing: it lists the packages of the sandbox template")
-    print(build(options.folder.resolve(), options.lock))
+    if options.action == "build":
+        print(build(options.folder.resolve(), options.lock))
+    elif (wrong := check(options.folder.resolve(), options.lock)) is not None:
+        sys.exit(wrong)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,72 @@
+"""Runners for the conformance suite: each test runs on every identity that can be had here."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from services.sandbox.client import RunnerClient
+from services.sandbox.template import LOCK, Template, build, check
+from services.stack.layout import default_data_dir
+from tests.contract.sandbox.runner import Box, RunnerProcess, identities, make_box
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installed template, or a bare one (an interpreter, no packages) where it was not built."""
+    installed = Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template")
+    if check(installed, LOCK) is None:
+        return installed
+    folder = tmp_path_factory.mktemp("template")
+    empty = folder / "empty.lock"
+    empty.touch()
+    for part in (folder, *folder.parents[:2]):
+        part.chmod(0o755)
+    build(folder, empty)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def full_template(template: Path) -> Path:
+    """The installed template with its packages."""
+    venv = Template(template).venv()
+    if venv is None or not list(venv.glob("lib/python*/site-packages/numpy")):
+        pytest.skip("the template's packages are not installed: make setup")
+    return template
+
+
+@pytest.fixture(scope="session", params=identities())
+def runner(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerProcess]:
+    """A runner that tests share; do not kill it."""
+    process = RunnerProcess(request.param, template)
+    try:
+        yield process.start()
+        assert process.stop() == 0, process.said()
+        assert '"level": "error"' not in process.said(), process.said()
+    finally:
+        process.remove()
+
+
+@pytest.fixture(params=identities())
+def own_runner(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerProcess]:
+    """A runner of the test's own, to be killed."""
+    process = RunnerProcess(request.param, template)
+    try:
+        yield process.start()
+    finally:
+        process.remove()
+
+
+@pytest.fixture
+async def client(runner: RunnerProcess) -> AsyncIterator[RunnerClient]:
+    async with runner.client() as made:
+        yield made
+
+
+@pytest.fixture
+async def box(client: RunnerClient) -> AsyncIterator[Box]:
+    """A fresh sandbox."""
+    made = await make_box(client)
+    yield made
+    await client.destroy(made.id)

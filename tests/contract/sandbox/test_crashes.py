@@ -1,0 +1,196 @@
+"""The runner, a keeper or the launcher is killed: nothing runs twice, nothing is lost untold, nothing is left over."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from agents.contracts.errors import ErrorCode, Fenced, LonghaulError
+from agents.contracts.sandbox import ExecState, WriteFile
+from services.sandbox.client import RunnerClient
+from tests.contract.sandbox.runner import (
+    RunnerProcess,
+    ask,
+    identities,
+    make_box,
+    new_key,
+    owner,
+    sleeping,
+    until,
+    write_intent,
+)
+
+COUNT = "echo once >> ran; for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 0.2; done; cat ran"
+
+
+async def test_a_runner_killed_in_the_middle_is_attached_to(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        running = asyncio.create_task(client.exec(box.id, ask(COUNT)))
+        await until(lambda: own_runner.keepers())
+        await asyncio.sleep(0.5)
+        own_runner.kill()
+        await asyncio.sleep(0.3)
+        assert own_runner.keepers(), "the command goes on without a runner"
+        own_runner.start()
+        status = await running
+        assert (status.exit_code, status.reason, status.started) == (0, "exited", True)
+        assert status.output == "".join(f"line {n}\n" for n in range(1, 11)) + "once\n"
+
+
+async def test_a_command_that_ends_while_no_runner_lives_is_not_lost(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = ask("echo once >> ran; sleep 0.5; cat ran")
+        running = asyncio.create_task(client.exec(box.id, request))
+        await until(lambda: own_runner.keepers())
+        own_runner.kill()
+        await until(lambda: not own_runner.keepers())
+        own_runner.start()
+        assert (await running).output == "once\n"
+        assert (await client.exec(box.id, request)).output == "once\n"
+
+
+async def test_a_runner_killed_between_intent_and_start_starts_it_once(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = ask("echo once >> ran; cat ran")
+        own_runner.kill()
+        write_intent(own_runner.home(box.id), request)
+        own_runner.start()
+        statuses = [await client.exec(box.id, request) for _ in range(2)]
+        assert [status.output for status in statuses] == ["once\n"] * 2
+
+
+async def test_a_killed_keeper_means_lost_and_never_a_second_start(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = ask("echo once >> ran; echo said; sleep 65432.5")
+        running = asyncio.create_task(client.exec(box.id, request))
+        await until(lambda: sleeping("65432.5"))
+        [keeper] = own_runner.keepers()
+        os.kill(keeper, signal.SIGKILL)
+        status = await running
+        assert (status.state, status.reason, status.exit_code) == (ExecState.LOST, "lost", None)
+        assert status.output == "said\n"
+        await until(lambda: not sleeping("65432.5"))
+        assert (await client.exec(box.id, request)).state is ExecState.LOST
+        assert await box.out("cat ran") == "once\n"
+
+
+async def test_the_launchers_end_ends_every_command(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        running = asyncio.create_task(client.exec(box.id, ask("trap '' TERM; sleep 65432.75")))
+        await until(lambda: sleeping("65432.75"))
+        own_runner.kill()  # nobody is left who could tell the keeper but the pipe
+        own_runner.hang_up()
+        await until(lambda: not sleeping("65432.75") and not own_runner.keepers())
+        running.cancel()
+
+
+async def test_a_runner_stops_with_its_launcher(own_runner: RunnerProcess) -> None:
+    own_runner.hang_up()
+    assert own_runner.process is not None
+    assert await asyncio.to_thread(own_runner.process.wait, 10) == 0
+
+
+async def test_stopping_is_quick_while_a_command_runs(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        running = asyncio.create_task(client.exec(box.id, ask("sleep 1.5; echo done")))
+        await until(lambda: own_runner.keepers())
+        assert await asyncio.to_thread(own_runner.stop) == 0
+        own_runner.start()
+        assert (await running).output == "done\n"
+
+
+async def test_fences_and_files_are_remembered_over_a_crash(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = WriteFile(key=new_key(), owner=owner(3), path="a.txt", content="first")
+        change = await client.write_file(box.id, request)
+        await client.announce(box.id, owner(5))
+        own_runner.kill()
+        own_runner.start()
+        with pytest.raises(Fenced):
+            await client.write_file(box.id, request)
+        await box.client.exec(box.id, ask("echo changed > a.txt", by=owner(5)))
+        again = await client.write_file(box.id, request.model_copy(update={"owner": owner(5)}))
+        assert again == change
+        status = await box.client.exec(box.id, ask("cat a.txt", by=owner(5)))
+        assert status.output == "changed\n", "a repeat does nothing"
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+async def test_a_write_cut_at_its_rename(own_runner: RunnerProcess, *, renamed: bool) -> None:
+    """The journal holds the change, not done; the staged file tells whether the rename took place."""
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = WriteFile(key=new_key(), owner=owner(), path="a.txt", content="text")
+        change = await client.write_file(box.id, request)
+        own_runner.kill()
+        home = own_runner.home(box.id)
+        journal = home.journal(request.key)
+        journal.write_text(json.dumps(json.loads(journal.read_text()) | {"done": False}))
+        if not renamed:
+            (home.workspace / "a.txt").rename(home.staging / journal.stem)
+        own_runner.start()
+        await box.run("echo later >> a.txt" if renamed else "true")
+        assert await client.write_file(box.id, request) == change
+        assert await box.out("cat a.txt") == ("textlater\n" if renamed else "text")
+
+
+async def test_what_was_half_made_or_marked_gone_is_removed(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box, kept = await make_box(client), await make_box(client)
+        own_runner.kill()
+        home = own_runner.home(box.id)
+        home.gone.touch()
+        half, odd = own_runner.data / "making" / "sbx_half-1", own_runner.data / "sandboxes" / "sbx_odd"
+        for folder in (half, odd):
+            (folder / "workspace" / "deep").mkdir(parents=True)
+            _give_like(folder, own_runner.data)
+        own_runner.start()
+        await until(lambda: not home.root.exists() and not half.exists() and not odd.exists())
+        with pytest.raises(LonghaulError) as caught:
+            await client.info(box.id)
+        assert caught.value.code is ErrorCode.SANDBOX_NOT_FOUND
+        assert (await client.info(kept.id)).id == kept.id
+
+
+def _give_like(folder: Path, like: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, like.stat().st_uid, like.stat().st_gid)
+
+
+async def test_files_that_are_gone_are_a_lost_sandbox(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        own_runner.home(box.id).workspace.rename(own_runner.data / "elsewhere")
+        with pytest.raises(LonghaulError) as caught:
+            await box.run("true")
+        assert caught.value.code is ErrorCode.SANDBOX_LOST
+        await client.destroy(box.id)
+
+
+async def test_a_second_runner_on_the_same_folder_is_refused(own_runner: RunnerProcess, template: Path) -> None:
+    second = RunnerProcess("ordinary" if own_runner.switch else identities()[0], template)
+    second.switch, second.data, kept = own_runner.switch, own_runner.data, second.data
+    try:
+        with pytest.raises(AssertionError, match="another runner"):
+            second.start()
+    finally:
+        second.data = kept
+        second.remove()
+
+
+async def test_no_runner_is_said_after_the_patience(own_runner: RunnerProcess) -> None:
+    own_runner.kill()
+    async with RunnerClient(own_runner.url, "x", patience_s=0.5) as client:
+        with pytest.raises(LonghaulError) as caught:
+            await client.capabilities()
+    assert caught.value.code is ErrorCode.RUNNER_UNAVAILABLE

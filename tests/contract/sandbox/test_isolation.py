@@ -1,0 +1,185 @@
+"""What runs inside sees and reaches nothing but its own workspace."""
+
+import asyncio
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from services.sandbox.client import RunnerClient
+from tests.contract.sandbox.runner import Box, RunnerProcess, ask, make_box, owner, sleeping, until
+
+
+async def test_only_loopback_and_nothing_behind_it(box: Box) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: server.settimeout(5), daemon=True).start()
+        port = server.getsockname()[1]
+        script = f"""
+import socket
+for address in [("127.0.0.1", {port}), ("169.254.169.254", 80), ("8.8.8.8", 53)]:
+    try:
+        socket.create_connection(address, timeout=2); print("reached", address)
+    except OSError as error: print(type(error).__name__, error.errno)
+"""
+        await box.client.exec(box.id, ask(f"cat > probe.py <<'EOF'{script}EOF"))
+        out = await box.out("python3 probe.py; sed 1,2d /proc/net/dev | cut -d: -f1")
+    assert "reached" not in out
+    assert out.split()[-1] == "lo"
+
+
+async def test_abstract_sockets_of_the_host_are_out_of_reach(box: Box) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("\0longhaul-test-socket")
+        server.listen()
+        out = await box.out(
+            'python3 -c "import socket; s = socket.socket(socket.AF_UNIX); '
+            "print(s.connect_ex('\\0longhaul-test-socket'))\""
+        )
+    assert out == "111\n"
+
+
+@pytest.mark.parametrize(
+    "path", ["/root/.ssh", "/root/.bashrc", "/var/lib/longhaul", "/etc/shadow", "/home", "/sys", "/work"]
+)
+async def test_files_of_the_host_are_not_there(box: Box, path: str) -> None:
+    assert (await box.run(f"ls {path}")).exit_code != 0
+
+
+async def test_the_journal_and_other_sandboxes_are_not_there(
+    box: Box, client: RunnerClient, runner: RunnerProcess
+) -> None:
+    other = await make_box(client)
+    await client.exec(other.id, ask("echo secret-of-the-other > s"))
+    out = await box.out(
+        f"ls {runner.data} 2>&1; find / -name '*.json' -path '*exec*' 2>/dev/null; grep -rs secret-of / "
+        "--include=s 2>/dev/null; find / -name 'meta.json' -not -path '/usr/*' -not -path '/opt/*' 2>/dev/null; true"
+    )
+    assert "secret" not in out
+    assert ".json" not in out
+    assert "No such file" in out
+    await client.destroy(other.id)
+
+
+async def test_only_its_own_processes_are_seen_or_signalled(box: Box, client: RunnerClient) -> None:
+    other = await make_box(client)
+    victim = asyncio.create_task(client.exec(other.id, ask("sleep 76543.5")))
+    await until(lambda: sleeping("76543.5"))
+    out = await box.out(
+        "ls /proc | grep -c '^[0-9]'; for p in $(seq 2 400); do kill -9 $p 2>/dev/null; done; kill -9 -1; true"
+    )
+    assert int(out.split()[0]) < 8
+    assert sleeping("76543.5")
+    [pid] = sleeping("76543.5")
+    await box.run(f"kill -9 {pid}")
+    assert sleeping("76543.5") == [pid]
+    await client.kill_all(other.id, owner())
+    await victim
+    await client.destroy(other.id)
+
+
+async def test_no_privilege_and_no_way_back(box: Box) -> None:
+    out = await box.out("grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; id -u")
+    fields = dict(line.split(":\t") for line in out.splitlines() if ":" in line)
+    assert fields == {"CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+    for command in (
+        "unshare -U true",
+        "unshare -m true",
+        "mount -t tmpfs x /mnt",
+        "nsenter -t 1 -m true",
+        "chroot / true",
+    ):
+        assert (await box.run(command)).exit_code != 0, command
+
+
+async def test_system_calls_that_nothing_needs_are_closed(box: Box) -> None:
+    script = """
+import ctypes, errno, platform
+libc = ctypes.CDLL(None, use_errno=True)
+x86 = platform.machine() == 'x86_64'
+calls = {'io_uring_setup': 425, 'bpf': 321 if x86 else 280, 'perf_event_open': 298 if x86 else 241,
+         'keyctl': 250 if x86 else 219, 'userfaultfd': 323 if x86 else 282, 'ptrace': 101 if x86 else 117,
+         'mount': 165 if x86 else 40, 'setns': 308 if x86 else 268, 'unshare': 272 if x86 else 97,
+         'open_tree': 428, 'fsopen': 430, 'kexec_load': 246 if x86 else 104}
+for name, number in calls.items():
+    libc.syscall(number, 0, 0, 0, 0, 0, 0)
+    print(name, errno.errorcode[ctypes.get_errno()])
+libc.syscall(435, 0, 0); print('clone3', errno.errorcode[ctypes.get_errno()])
+libc.syscall(56 if x86 else 220, 0x10000000 | 17, 0, 0, 0, 0); print('clone', errno.errorcode[ctypes.get_errno()])
+libc.socket(40, 1, 0); print('vsock', errno.errorcode[ctypes.get_errno()])
+"""
+    out = await box.out(f"cat > calls.py <<'EOF'{script}EOF\npython3 calls.py")
+    told = dict(line.split() for line in out.splitlines())
+    assert told.pop("clone3") == "ENOSYS"
+    assert told.pop("vsock") == "EAFNOSUPPORT"
+    assert set(told.values()) == {"EPERM"}, told
+
+
+async def test_nothing_outside_the_workspace_can_be_written(box: Box) -> None:
+    out = await box.out(
+        "for f in /x /usr/x /etc/x /dev/x /opt/longhaul/venv/x /proc/sys/vm/drop_caches /proc/sysrq-trigger; do "
+        "(echo 1 > $f) 2>/dev/null && echo wrote $f; done; touch /tmp/x ~/x /dev/shm/x x && echo ok"
+    )
+    assert out == "ok\n"
+
+
+async def test_tmp_is_bounded(box: Box) -> None:
+    out = await box.out("df -m /tmp /dev/shm | awk 'NR>1 {print $2}'")
+    assert [int(size) for size in out.split()] == [512, 64]
+
+
+async def test_no_descriptor_of_ours_is_inherited(box: Box) -> None:
+    assert await box.out("ls /proc/self/fd") == "0\n1\n2\n3\n"  # 3 is the listing's own
+    assert (
+        "denied" in (await box.run("ls /proc/1/fd 2>&1 || echo denied")).output or await box.out("ls /proc/1/fd") == ""
+    )
+
+
+async def test_a_fork_bomb_is_contained(box: Box, client: RunnerClient) -> None:
+    other = await make_box(client)
+    bomb = "cat > bomb.py <<'EOF'\nimport os\nwhile True:\n    try: os.fork()\n    except OSError: pass\nEOF\npython3 bomb.py"
+    bombing = asyncio.create_task(box.run(bomb, timeout_s=2))
+    await asyncio.sleep(1.0)
+    assert await other.out("echo alive") == "alive\n"
+    status = await bombing
+    assert status.reason == "timeout"
+    assert status.duration_ms < 8_000
+    assert await box.out("echo again") == "again\n"
+    await client.destroy(other.id)
+
+
+async def test_the_host_holds_nothing_of_a_sandbox_in_the_open(box: Box, runner: RunnerProcess) -> None:
+    home = runner.home(box.id)
+    assert runner.data.joinpath("sandboxes").stat().st_mode & 0o077 == 0
+    expected = home.meta.uid if home.meta.uid is not None else os.stat(home.root).st_uid
+    assert home.workspace.stat().st_uid == expected
+    if os.geteuid() == 0 and not runner.switch:
+        assert home.meta.uid is not None
+        assert home.meta.uid >= 200_000
+
+
+async def test_root_gives_each_sandbox_a_user_of_its_own(client: RunnerClient, runner: RunnerProcess) -> None:
+    boxes = [await make_box(client) for _ in range(3)]
+    uids = [runner.home(box.id).meta.uid for box in boxes]
+    assert len(set(uids)) == (1 if uids[0] is None else 3)
+    for box in boxes:
+        await client.destroy(box.id)
+
+
+async def test_python_and_the_usual_tools_are_there(box: Box) -> None:
+    out = await box.out(
+        "python -c 'import sys; print(sys.prefix)'; which python3 git make sh; git init -q r && echo made"
+    )
+    assert out.splitlines()[0] == "/opt/longhaul/venv"
+    assert out.endswith("made\n")
+
+
+async def test_the_templates_packages_work(full_template: Path, box: Box) -> None:
+    script = (
+        "import numpy, pandas, trimesh, matplotlib; matplotlib.use('Agg'); import matplotlib.pyplot as p; "
+        "p.plot([1, 2]); p.savefig('a.png'); print(numpy.ones(3).sum(), trimesh.creation.box().volume)"
+    )
+    assert await box.out(f'python -c "{script}"') == "3.0 1.0\n"
+    status = await box.run("printf 'def test_a():\\n    assert 1 + 1 == 2\\n' > test_a.py; pytest -q 2>&1")
+    assert "1 passed" in status.output

@@ -1,0 +1,226 @@
+"""Sandboxes: made once, destroyed for good; limits that hold or are refused; the HTTP manners."""
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.sandbox import SandboxState, WriteFile
+from services.sandbox.client import RunnerClient
+from tests.contract.sandbox.runner import (
+    TOKEN,
+    Box,
+    RunnerProcess,
+    ask,
+    identities,
+    make_box,
+    new_key,
+    owner,
+    sleeping,
+    until,
+)
+
+
+async def test_made_once_found_after(client: RunnerClient, box: Box) -> None:
+    again = await make_box(client)
+    info = await client.info(again.id)
+    assert (info.state, info.backend, info.fence) == (SandboxState.READY, "namespace", 1)
+    assert info.created_at.tzinfo is not None
+    await again.out("touch kept")
+    from agents.contracts.sandbox import SandboxSpec
+
+    spec = SandboxSpec(id=again.id, tenant_id="t", task_id="task_1", fence=3)
+    assert (await client.create(spec)).created_at == info.created_at
+    assert (await client.info(again.id)).fence == 3
+    assert (await client.list_files(again.id, 5))[1] == 1
+    with pytest.raises(LonghaulError) as caught:
+        await client.create(spec.model_copy(update={"tenant_id": "other"}))
+    assert caught.value.code is ErrorCode.VALIDATION_FAILED
+    await client.destroy(again.id)
+
+
+async def test_destroy_ends_everything_and_takes_all_files(client: RunnerClient, runner: RunnerProcess) -> None:
+    box = await make_box(client)
+    home = runner.home(box.id)
+    await box.out(
+        "mkdir -p ro/deep; touch ro/deep/f; chmod 000 ro/deep/f; chmod 555 ro/deep; chmod 000 ro; "
+        "d=.; for i in $(seq 200); do d=$d/nnnnnnnnnnnnnnnnnnnnnnnnnnnnnn; done; mkdir -p $d"
+    )
+    running = asyncio.create_task(box.run("setsid sleep 87654.5 & sleep 87654.5"))
+    await until(lambda: len(sleeping("87654.5")) == 2)
+    await client.destroy(box.id)
+    assert not sleeping("87654.5")
+    assert not home.root.exists()
+    assert not list((runner.data / "trash").iterdir())
+    await client.destroy(box.id)
+    await asyncio.wait([running])
+    for call in (client.info(box.id), box.run("true"), client.list_files(box.id, 1)):
+        with pytest.raises(LonghaulError) as caught:
+            await call
+        assert caught.value.code is ErrorCode.SANDBOX_NOT_FOUND
+
+
+async def test_a_copy_waits_for_commands_under_way(box: Box, client: RunnerClient) -> None:
+    running = asyncio.create_task(box.run("echo half > f; sleep 1; echo whole > f"))
+    await until(lambda: True)
+    while (await client.list_files(box.id, 1))[1] == 0:
+        await asyncio.sleep(0.02)
+    copy = await make_box(client, copy_of=box.id)
+    assert await copy.out("cat f") == "whole\n"
+    assert (await running).exit_code == 0
+    await client.destroy(copy.id)
+
+
+async def test_a_copy_of_nothing_is_an_error(client: RunnerClient) -> None:
+    with pytest.raises(LonghaulError) as caught:
+        await make_box(client, copy_of="sbx_none")
+    assert caught.value.code is ErrorCode.SANDBOX_NOT_FOUND
+
+
+async def test_limits_hold_or_are_refused(client: RunnerClient) -> None:
+    can = (await client.capabilities()).limits
+    assert "disk_mb" not in can
+    for name, value in {"memory_mb": 128, "cpu": 0.5, "pids": 32, "disk_mb": 100}.items():
+        if name in can:
+            continue
+        with pytest.raises(LonghaulError, match=name) as caught:
+            await make_box(client, limits={name: value})
+        assert caught.value.code is ErrorCode.CAPABILITY_MISSING
+        made = await make_box(client, limits={name: value, "best_effort": True})
+        await client.destroy(made.id)
+
+
+async def test_memory_is_held(client: RunnerClient) -> None:
+    box = await _limited(client, memory_mb=128)
+    status = await box.run("python3 -c \"x = b'x' * (600 << 20)\"")
+    assert status.exit_code != 0
+    assert await box.out("echo alive") == "alive\n"
+    await client.destroy(box.id)
+
+
+async def test_processes_are_held(client: RunnerClient) -> None:
+    box = await _limited(client, pids=32)
+    script = "import os\nn = 0\ntry:\n    while os.fork(): n += 1\n    os.pause if False else __import__('time').sleep(3)\nexcept OSError: print(n)"
+    out = await box.out(f'python3 -c "{script}"')
+    assert 0 < int(out) < 32
+    await client.destroy(box.id)
+
+
+async def test_cpu_is_held(client: RunnerClient) -> None:
+    box = await _limited(client, cpu=0.2)
+    out = await box.out(
+        'python3 -c "import time; e = time.monotonic() + 1.5\nwhile time.monotonic() < e: pass\nprint(time.process_time())"'
+    )
+    assert float(out) < 0.7
+    await client.destroy(box.id)
+
+
+async def _limited(client: RunnerClient, **limits: float) -> Box:
+    can = (await client.capabilities()).limits
+    if set(limits) - set(can):
+        pytest.skip(
+            f"this host cannot enforce {sorted(limits)} for this user (which the test above shows to be refused)"
+        )
+    return await make_box(client, limits=limits)
+
+
+def call(
+    runner: RunnerProcess, method: str, path: str, body: bytes | None = None, token: str = TOKEN
+) -> tuple[int, dict[str, str]]:
+    request = urllib.request.Request(runner.url + path, body, {"Authorization": f"Bearer {token}"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return response.status, json.loads(response.read() or b"{}")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+async def test_faults_have_one_shape_and_the_status_of_their_code(runner: RunnerProcess, box: Box) -> None:
+    cases = [
+        ("GET", "/v1/capabilities", None, "wrong", 401, "UNAUTHENTICATED"),
+        ("GET", "/v1/capabilities", None, "ünï", 401, "UNAUTHENTICATED"),
+        ("GET", "/v1/nothing", None, TOKEN, 404, "NOT_FOUND"),
+        ("PATCH", "/v1/capabilities", None, TOKEN, 405, "METHOD_NOT_ALLOWED"),
+        ("GET", "/v1/sandboxes/sbx_none", None, TOKEN, 404, "SANDBOX_NOT_FOUND"),
+        ("GET", "/v1/sandboxes/..%2f..%2fetc", None, TOKEN, 422, "VALIDATION_FAILED"),
+        ("POST", f"/v1/sandboxes/{box.id}/execs", b"{", TOKEN, 422, "VALIDATION_FAILED"),
+        ("POST", f"/v1/sandboxes/{box.id}/read", b'{"path": "none"}', TOKEN, 404, "FILE_NOT_FOUND"),
+        ("PUT", f"/v1/sandboxes/{box.id}/archive?key=k", b"x", TOKEN, 422, "VALIDATION_FAILED"),
+        ("GET", f"/v1/sandboxes/{box.id}/files?limit=many", None, TOKEN, 422, "VALIDATION_FAILED"),
+    ]
+    for method, path, body, token, status, code in cases:
+        found, fault = await asyncio.to_thread(call, runner, method, path, body, token.encode().decode("latin-1"))
+        assert (found, fault["code"]) == (status, code), path
+        assert fault["detail"]
+
+
+async def test_health_needs_no_token(runner: RunnerProcess) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert (await asyncio.to_thread(call, runner, "GET", path, None, ""))[0] == 200
+
+
+async def test_a_body_too_large_is_refused(box: Box) -> None:
+    request = WriteFile(key=new_key(), owner=owner(), path="a", content="x" * (65 << 20))
+    with pytest.raises(LonghaulError) as caught:
+        await box.client.write_file(box.id, request)
+    assert caught.value.code is ErrorCode.BODY_TOO_LARGE
+
+
+async def test_without_user_namespaces_nothing_runs_and_the_fix_is_told(template: object) -> None:
+    """A host without them, made by taking them away from one runner."""
+    from pathlib import Path
+
+    from services.sandbox.namespace import find_bwrap
+
+    assert isinstance(template, Path)
+    prefix = (
+        str(find_bwrap()),
+        "--dev-bind",
+        "/",
+        "/",
+        "--unshare-user",
+        "--disable-userns",
+        "--die-with-parent",
+        "--",
+    )
+    process = RunnerProcess("ordinary" if "root" in identities() else identities()[0], template, prefix=prefix)
+    try:
+        process.start(ready=False)
+        async with process.client() as client:
+            found = await client.capabilities()
+            assert not found.ready
+            assert "user namespaces" in found.detail
+            with pytest.raises(LonghaulError) as caught:
+                await make_box(client)
+            assert caught.value.code is ErrorCode.SANDBOX_UNAVAILABLE
+            assert caught.value.detail == found.detail
+        assert (await asyncio.to_thread(call, process, "GET", "/readyz", None, ""))[0] == 503
+    finally:
+        process.remove()
+
+
+async def test_a_start_that_fails_can_be_asked_again(client: RunnerClient, runner: RunnerProcess) -> None:
+    box = await make_box(client)
+    private = runner.home(box.id).private
+    private.rename(private.with_name("away"))
+    request = ask("echo ran")
+    with pytest.raises(LonghaulError) as caught:
+        await client.exec(box.id, request)
+    assert caught.value.code is ErrorCode.SPAWN_FAILED
+    private.with_name("away").rename(private)
+    assert (await client.exec(box.id, request)).output == "ran\n"
+    await client.destroy(box.id)
+
+
+async def test_an_exec_round_trip_is_quick(box: Box) -> None:
+    taken = []
+    for _ in range(5):
+        begun = time.monotonic()
+        await box.out("true")
+        taken.append(time.monotonic() - begun)
+    assert min(taken) < 1.0
