@@ -40,12 +40,15 @@ class Calling:
             agent_id=self._held.agent_id, agent_fence=self._held.fence, sandbox_fence=self._brief.sandbox_fence
         )
 
-    async def run(self, turn: Turn, calls: Sequence[CheckedCall], take: Take) -> None:
-        """Run every call that has no result yet; `take` gets each result."""
+    async def run(self, turn: Turn, calls: Sequence[CheckedCall], take: Take, *, begun_before: bool) -> None:
+        """Run every call that has no result yet; `take` gets each result. Where an earlier attempt may have begun them
+        they are attached to, or their outcome is unknown."""
         open_calls = [call for call in calls if turn.results[call.index] is None]
-        for call in open_calls:
-            if call.refusal is not None:
-                await take(Ran(call.index, call.refusal))
+        for call in list(open_calls):
+            known = call.refusal or (unknown(call) if begun_before else None)
+            if known is not None:
+                open_calls.remove(call)
+                await take(Ran(call.index, known))
         for batch in batches(open_calls):
             await self._batch(turn, batch, take)
 

@@ -17,7 +17,9 @@ WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
 HEARTBEAT_S = 1.0
 HEARTBEAT_TIMEOUT = timedelta(seconds=4)
 MAX_HEARTBEAT_THROTTLE = timedelta(seconds=1)
-GRACEFUL_SHUTDOWN = timedelta(seconds=7)
+GRACEFUL_SHUTDOWN = timedelta(seconds=6)
+"""Longer than a burst's own drain (4 s for a model call, then a transaction), shorter than a main gets."""
+
 STICKY_TIMEOUT = timedelta(seconds=1)
 
 BURSTS_BEFORE_CONTINUE = 200

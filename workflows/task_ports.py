@@ -69,8 +69,12 @@ class TaskStore(Protocol):
         """What to put into the workspace. ``NOT_FOUND`` where an upload is gone."""
         ...
 
-    async def claim(self, task: TaskRef, sandbox: SandboxInfo, purpose: Literal["workspace", "clean_copy"]) -> None:
-        """Note a sandbox, so that the end finds it."""
+    async def expect(self, task: TaskRef, sandbox_id: str, purpose: Literal["workspace", "clean_copy"]) -> None:
+        """Note a sandbox that is about to be made, so that the end finds it whatever happens next."""
+        ...
+
+    async def claim(self, task: TaskRef, sandbox: SandboxInfo) -> None:
+        """Note that it is made."""
         ...
 
     async def release(self, task: TaskRef, sandbox_id: str) -> None:

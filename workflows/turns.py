@@ -108,8 +108,11 @@ class Burst:
         self._open: Turn | None = None
         self._asked = 0
         """The k whose intent and reservation are stored under this fence."""
+        self._found: Turn | None = None
+        """The turn that an earlier attempt left open; its calls may have been begun."""
         self._pending = NOTHING
         self._waiting = opened.waiting
+        self._control_seq = 0
         self._count = 0
         self._total = opened.turns
         self._estimate: int | None = None
@@ -148,6 +151,7 @@ class Burst:
         turns = await self._persist(lambda: self._ports.ledger.load(self._held, fresh))
         if turns and not turns[-1].complete:
             self._open = turns.pop()
+            self._found = self._open
         for turn in turns:
             self._push(turn)
 
@@ -198,6 +202,7 @@ class Burst:
             self._interrupts.check()
             return None
         self._asked = k
+        self._control_seq = begun.inputs.control_seq if begun.inputs else self._control_seq
         return begun
 
     def _intent(self, turn: int, k: int, *, opens: bool) -> Intent:
@@ -285,7 +290,7 @@ class Burst:
         """T2; from here on the reply cannot be lost."""
         answer, key = replace(answer, resumed=self._waiting), self._held.next()
         controls = await self._persist(lambda: self._ports.ledger.answer(self._held, key, answer))
-        self._waiting = False
+        self._waiting, self._control_seq = False, controls.control_seq
         if answer.reply is not None or answer.bad is not None:
             attempt = Attempt(k=answer.k, reply=answer.reply, bad=answer.bad)
             turn = turn.model_copy(update={"attempts": (*_bad(turn.attempts), attempt)})
@@ -307,7 +312,8 @@ class Burst:
             return await self._control(turn, lone)
         begun = self._ports.clock.monotonic()
         try:
-            await self._calling.run(turn, checked.calls, self._take)
+            begun_before = turn is self._found
+            await self._calling.run(turn, checked.calls, self._take, begun_before=begun_before)
         finally:
             self._away_s += self._ports.clock.monotonic() - begun
         self._close()
@@ -358,7 +364,7 @@ class Burst:
         """The round is over for a reason that no message changes."""
         done, key = self._pending, self._held.next()
         await self._persist(lambda: self._ports.ledger.end(self._held, key, done, end))
-        return BurstEnd(reason=end.reason, turns=self._total, error=end.error)
+        return BurstEnd(reason=end.reason, turns=self._total, control_seq=self._control_seq, error=end.error)
 
     async def _leave(
         self,
@@ -370,7 +376,13 @@ class Burst:
     ) -> BurstEnd:
         """The burst is over, the round is not."""
         await self._keep(waiting)
-        return BurstEnd(reason=reason, turns=self._total, retry_after_s=retry_after_s, error=error)
+        return BurstEnd(
+            reason=reason,
+            turns=self._total,
+            control_seq=self._control_seq,
+            retry_after_s=retry_after_s,
+            error=error,
+        )
 
     async def _keep(self, waiting: Waiting | None = None) -> None:
         if self._pending is NOTHING and waiting is None:

@@ -22,7 +22,11 @@ from services.store.sandbox_rows import released
 from services.store.tables import agents, sandboxes, tasks
 from services.store.task_ends import write_end
 from workflows.clock import Clock
+from workflows.names import SANDBOX_FENCE
 from workflows.task_ports import Closing, InputBlob, TaskInputs
+
+EXPECTED = "expected"
+"""The state of a sandbox's row before the sandbox is known to be there."""
 
 
 class SqlTasks:
@@ -72,23 +76,39 @@ class SqlTasks:
                 sandbox=read_stored(SandboxLimits, spec.get("sandbox", {})),
             )
 
-    async def claim(self, task: TaskRef, sandbox: SandboxInfo, purpose: Literal["workspace", "clean_copy"]) -> None:
-        """Told once per sandbox."""
-        now = self._clock.now()
+    async def expect(self, task: TaskRef, sandbox_id: str, purpose: Literal["workspace", "clean_copy"]) -> None:
+        """A row without an event: there is nothing yet."""
         row = {
-            "id": sandbox.id,
+            "id": sandbox_id,
             "tenant_id": task.tenant_id,
             "task_id": task.task_id,
             "purpose": purpose,
-            "state": SandboxState.READY.value,
-            "fence": sandbox.fence,
-            "backend": sandbox.backend,
-            "created_at": now,
+            "state": EXPECTED,
+            "fence": SANDBOX_FENCE,
+            "backend": "",
+            "created_at": self._clock.now(),
         }
         async with retryable(self._db) as conn:
             await locked(conn, task)
-            done = insert(sandboxes).values(row).on_conflict_do_nothing().returning(sandboxes.c.id)
-            if (await conn.execute(done)).first() is not None:
+            await conn.execute(insert(sandboxes).values(row).on_conflict_do_nothing())
+
+    async def claim(self, task: TaskRef, sandbox: SandboxInfo) -> None:
+        """Told once per sandbox."""
+        now = self._clock.now()
+        made = (
+            update(sandboxes)
+            .where(
+                sandboxes.c.tenant_id == task.tenant_id,
+                sandboxes.c.id == sandbox.id,
+                sandboxes.c.state == EXPECTED,
+            )
+            .values(state=SandboxState.READY.value, fence=sandbox.fence, backend=sandbox.backend)
+            .returning(sandboxes.c.purpose)
+        )
+        async with retryable(self._db) as conn:
+            await locked(conn, task)
+            purpose = (await conn.execute(made)).scalar_one_or_none()
+            if purpose is not None:
                 claimed = SandboxClaimed(sandbox_id=sandbox.id, backend=sandbox.backend, purpose=purpose)
                 await tell(conn, task, now, [Draft(claimed)])
 

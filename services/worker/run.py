@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from typing import Any
 
 from temporalio.client import Client
@@ -73,8 +72,6 @@ async def run_until(workers: Sequence[Worker], stop: asyncio.Event) -> None:
     running = [asyncio.create_task(worker.run()) for worker in workers]
     asked = asyncio.create_task(stop.wait())
     await asyncio.wait([asked, *running], return_when=asyncio.FIRST_COMPLETED)
-    async with AsyncExitStack() as ends:
-        for worker in workers:
-            ends.push_async_callback(worker.shutdown)
-        asked.cancel()
+    asked.cancel()
+    await asyncio.gather(*(worker.shutdown() for worker in workers))
     await asyncio.gather(*running)

@@ -197,18 +197,20 @@ async def new_scene(
     model: Model,
     *,
     role: Role = Role.EXECUTOR,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     sandbox: bool = False,
+    in_sandbox: str | None = None,
     checks: tuple[CheckResult, ...] = (),
     task: TaskRef | None = None,
     step: str = "s1",
 ) -> Scene:
     """An agent with an open first round."""
+    limits = limits or Limits()
     task = task or await new_task(parts, tenant_id, limits)
     place = Place(task_id=task.task_id, role=role, step=step)
     ref = AgentRef(tenant_id=tenant_id, place=place, round=1)
-    name = new_id("sbx") if sandbox else None
-    if name:
+    name = new_id("sbx") if sandbox else in_sandbox
+    if sandbox and name:
         await parts.runner.create(SandboxSpec(id=name, tenant_id=tenant_id, task_id=task.task_id))
     brief = Brief(
         tenant_id=tenant_id,

@@ -81,7 +81,8 @@ class ReviewActivities:
             limits=inputs.sandbox,
             copy_of=workspace_id(task),
         )
-        await self._tasks.claim(task, await self._runner.create(spec), "clean_copy")
+        await self._tasks.expect(task, name, "clean_copy")
+        await self._tasks.claim(task, await self._runner.create(spec))
         return name
 
     async def _checks(self, review: ReviewStart, sandbox: str, material: Material) -> tuple[CheckResult, ...]:

@@ -62,7 +62,8 @@ class TaskActivities:
         spec = SandboxSpec(
             id=name, tenant_id=task.tenant_id, task_id=task.task_id, fence=SANDBOX_FENCE, limits=inputs.sandbox
         )
-        await self._tasks.claim(task, await self._runner.create(spec), "workspace")
+        await self._tasks.expect(task, name, "workspace")
+        await self._tasks.claim(task, await self._runner.create(spec))
         owner = harness(task)
         if inputs.repo is not None:
             archive = self._objects.get_stream(task.tenant_id, inputs.repo)

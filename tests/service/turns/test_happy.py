@@ -21,7 +21,7 @@ async def test_a_round_runs_to_its_end(parts: Parts, tenant_id: str) -> None:
     assert end.turns == 4
     told = await scene.types()
     assert sorted(told[14:16]) == ["tool.completed", "tool.failed"]  # reads overlap: whichever is there first
-    assert told[:14] + ["tool.completed", "tool.failed"] + told[16:] == [
+    assert [*told[:14], "tool.completed", "tool.failed", *told[16:]] == [
         "agent.started",
         *["turn.started", "model.called", "model.completed", "tool.called"],
         *["exec.started", "exec.exited", "tool.completed", "turn.completed"],
