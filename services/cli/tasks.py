@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from agents.contracts.task import TaskStatus, TaskSummary
 from services.cli import exits, follow, spec
@@ -19,6 +17,7 @@ from services.cli.stack import DataDirOption, data_dir_of
 from services.cli.words import lines_of, one_line, spent
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
+_ROW = "{:<31}  {:<20}  {:<19}  {:>5}  {:>9}  {}"
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for scripts, on stdout.")]
 
 
@@ -101,18 +100,16 @@ def list_tasks(
         if as_json:
             typer.echo(page.model_dump_json(indent=1))
             return
-        table = Table("task", "status", "created", "turns", "tokens", "instruction", box=None, pad_edge=False)
+        typer.echo(_ROW.format("task", "status", "created", "turns", "tokens", "instruction"))
         for task in page.data:
-            table.add_row(*_row(task))
-        Console().print(table)
+            typer.echo(_row(task))
 
 
-def _row(task: TaskSummary) -> tuple[Text, ...]:
+def _row(task: TaskSummary) -> str:
     reason = f" ({task.stop_reason.value})" if task.stop_reason and task.status is TaskStatus.FAILED else ""
     created = task.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    figures = (str(task.turns), f"{task.usage.tokens:,}")
-    cells = (task.id, task.status.value + reason, created, *figures, one_line(task.instruction, 60))
-    return tuple(Text(cell, no_wrap=cell == task.id) for cell in cells)
+    figures = (task.turns, f"{task.usage.tokens:,}")
+    return _ROW.format(task.id, task.status.value + reason, created, *figures, one_line(task.instruction, 60))
 
 
 def result(task: Task, as_json: AsJson = False, data_dir: DataDirOption = None) -> None:

@@ -73,9 +73,10 @@ def _first_fix_failed_and_second_passed(seen: Followed) -> None:
     mine = {e.data.exec_id for e in seen.events if e.data.type == "exec.started" and e.step_id == "repair"}
     ended = [d for d in seen.of("exec.exited") if d.exec_id in mine and runs[d.exec_id] == CHECK]
     assert [d.exit_code for d in ended[:3]] == [1, 1, 0]
-    assert "the shares add up to 99.99" in ended[0].output
-    assert "ana took no part but would pay 0.01" in ended[1].output
-    assert "passed" in ended[2].output
+    assert "3 failed" in ended[0].output
+    assert "1 failed" in ended[1].output
+    assert "test_taxi_without_ana" in ended[1].output
+    assert "25 passed" in ended[2].output
     assert [d.verdict for d in seen.of("review.submitted")] == ["approve"] * 3
 
 
