@@ -262,7 +262,7 @@ class ExecExited(_Data):
 
     type: Literal["exec.exited"] = "exec.exited"
     exec_id: str
-    exit_code: int | None
+    exit_code: int | None = None
     reason: str
     output: str
     duration_ms: Count
