@@ -43,6 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command()(down)
     app.command()(status)
     app.command()(doctor)
+    app.command()(key)
     app.command(hidden=True)(template)
 
 
@@ -116,6 +117,14 @@ def doctor(data_dir: DataDirOption = None, port: PortOption = DEFAULT_PORT) -> N
             typer.echo("      " + finding.remedy.replace("\n", "\n      "))
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
+
+
+def key(data_dir: DataDirOption = None) -> None:
+    """Print the first API key of a stack (tenant `default`)."""
+    data = data_dir_of(data_dir)
+    if not data.root.joinpath("secrets.json").exists():
+        _fail(StackError(f"No stack was ever started on {data.root}. Start one with `longhaul up`."))
+    typer.echo(data.secrets().api_key)
 
 
 def template() -> None:

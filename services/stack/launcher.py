@@ -8,6 +8,8 @@ import asyncio
 import fcntl
 import os
 import secrets
+import shlex
+import shutil
 import signal
 import sys
 import time
@@ -156,11 +158,12 @@ class Launcher:
         if self._options.servers_only:
             self._say("The four servers are up; ports are in run.json, passwords in secrets.json. Ctrl-C stops them.")
             return
-        self._say(
-            f"\nLonghaul is up: http://{HOST}:{context.ports['api']}   (API key: in {self._data.root / 'secrets.json'})"
+        program = (
+            "longhaul" if shutil.which("longhaul") else shlex.quote(str(Path(sys.executable).with_name("longhaul")))
         )
-        self._say("Try:  longhaul demo")
-        self._say('      longhaul submit "Make the tests pass" --repo PATH --check "pytest -q" --watch')
+        self._say(f"\nLonghaul is up: http://{HOST}:{context.ports['api']}   (its API key: {program} key)")
+        self._say(f"Try:  {program} demo")
+        self._say(f'      {program} submit "Make the tests pass" --repo PATH --check "pytest -q" --watch')
         self._say("Ctrl-C stops everything.")
 
     async def _stay(self) -> None:
