@@ -32,6 +32,7 @@ from workflows.activities.doing import Elsewhere
 from workflows.activities.review import ReviewActivities
 from workflows.activities.task import RoundActivities, TaskActivities
 from workflows.activities.turns import TurnActivities
+from workflows.ports import Live, Model, Objects, Runner
 from workflows.turns import BurstRules, Bursts, Ports
 
 
@@ -48,9 +49,47 @@ def prompts() -> dict[Role, str]:
     return {role: spec.prompt_file.read_text() for role, spec in ROLES.items()}
 
 
+@dataclass(frozen=True)
+class World:
+    """The adapters."""
+
+    db: Database
+    objects: Objects
+    live: Live
+    runner: Runner
+    model: Model
+
+
+def wire(world: World, rules: BurstRules, elsewhere: Elsewhere) -> Activities:
+    """The activities on these adapters."""
+    db, objects, runner = world.db, world.objects, world.runner
+    clock = SystemClock()
+    ledger = SqlLedger(db, Spill(objects), clock)
+    ports = Ports(ledger, world.model, runner, world.live, SandboxBench(runner, objects, clock), clock)
+    tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, objects, clock), SqlSteps(db, clock)
+    of_task = TaskActivities(tasks, runner, objects, elsewhere)
+    of_round = RoundActivities(rounds, steps, runner, elsewhere)
+    of_review = ReviewActivities(tasks, rounds, steps, runner, elsewhere)
+    return Activities(
+        bursts=[TurnActivities(Bursts(ports, prompts(), rules), elsewhere).run_turns],
+        tasks=[
+            of_task.begin_task,
+            of_task.read_controls,
+            of_task.prepare_workspace,
+            of_task.finish_task,
+            of_round.open_round,
+            of_round.record_plan,
+            of_round.start_step,
+            of_round.fail_step,
+            of_review.prepare_review,
+            of_review.apply_review,
+        ],
+    )
+
+
 @asynccontextmanager
-async def adapters(settings: Settings, elsewhere: Elsewhere) -> AsyncIterator[Activities]:
-    """Everything that reaches the world, wired to the activities; closed at the end."""
+async def adapters(settings: Settings) -> AsyncIterator[World]:
+    """Everything that reaches the world; closed at the end."""
     async with AsyncExitStack() as ends:
         db = Database(settings.pg_url, pool_size=20)
         ends.push_async_callback(db.close)
@@ -59,32 +98,9 @@ async def adapters(settings: Settings, elsewhere: Elsewhere) -> AsyncIterator[Ac
         link = await connect(settings, "worker")
         ends.push_async_callback(link.close)
         model = await ends.enter_async_context(OpenAiModel(settings))
-        runner = await ends.enter_async_context(
-            RunnerClient(settings.runner_url, settings.runner_token.get_secret_value())
-        )
-        clock, live, spill = SystemClock(), NatsLive(link), Spill(objects)
-        ledger = SqlLedger(db, spill, clock)
-        ports = Ports(ledger, model, runner, live, SandboxBench(runner, objects, clock), clock)
-        bursts = Bursts(ports, prompts(), BurstRules(max_tokens=settings.model_max_tokens))
-        tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, objects, clock), SqlSteps(db, clock)
-        of_task = TaskActivities(tasks, runner, objects, elsewhere)
-        of_round = RoundActivities(rounds, steps, runner, elsewhere)
-        of_review = ReviewActivities(tasks, rounds, steps, runner, elsewhere)
-        yield Activities(
-            bursts=[TurnActivities(bursts, elsewhere).run_turns],
-            tasks=[
-                of_task.begin_task,
-                of_task.read_controls,
-                of_task.prepare_workspace,
-                of_task.finish_task,
-                of_round.open_round,
-                of_round.record_plan,
-                of_round.start_step,
-                of_round.fail_step,
-                of_review.prepare_review,
-                of_review.apply_review,
-            ],
-        )
+        runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value())
+        ends.push_async_callback(runner.close)
+        yield World(db, objects, NatsLive(link), runner, model)
 
 
 async def temporal(settings: Settings, stop: asyncio.Event) -> Client | None:
@@ -110,9 +126,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     client = await temporal(settings, stop)
     if client is None:
         return
-    context = adapters(settings, work)
-    activities = await work(context.__aenter__())
+    context = adapters(settings)
+    world = await work(context.__aenter__())
     try:
+        activities = wire(world, BurstRules(max_tokens=settings.model_max_tokens), work)
         await run_until(build(client, activities.bursts, activities.tasks), stop)
     finally:
         await work(context.__aexit__(None, None, None))
