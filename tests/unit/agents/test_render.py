@@ -126,10 +126,21 @@ def test_only_scratch_tells_what_is_left(trajectory: list[Turn]) -> None:
 
 def test_an_open_turn_is_refused_as_history() -> None:
     renderer = Renderer(make.PROMPTS, make.brief())
-    for turn in (make.opened(1), make.done(1, make.call(), results=()), make.done(1, make.call(), results=(None,))):  # type: ignore[arg-type]
+    one = make.result()
+    wrong: list[Any] = [(), (None,), (one, None), (one, one)]
+    for turn in (make.opened(1), *(make.done(1, make.call(), results=results) for results in wrong)):
         with pytest.raises(ValueError, match="turn 1/1 has"):
             renderer.push(turn)
     assert len(renderer.open(make.opened()).messages) == 3
+
+
+def test_arguments_go_back_as_json_that_a_chat_template_can_parse() -> None:
+    raw = '{"command": "a\nb"}'
+    *_, said, _, _ = render(
+        make.PROMPTS, make.brief(), [make.done(1, make.call(arguments=raw)), make.opened(2)]
+    ).messages
+    assert isinstance(said, AssistantMessage)
+    assert json.loads(said.tool_calls[0].arguments) == {"command": "a\nb"}
 
 
 def test_the_estimate_counts_messages_calls_and_schemas() -> None:
