@@ -1,5 +1,6 @@
 """A real stack for tests: started by the real launcher in a process of its own, on its own directory and free ports."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -70,6 +71,7 @@ class Stack:
                 user=self._user,
                 group=self._user,
                 extra_groups=[] if self._user else None,
+                preexec_fn=_stop_with_the_tests,
             )
 
     def wait(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
@@ -168,6 +170,11 @@ class Stack:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.data.root.parent, ignore_errors=True)
+
+
+def _stop_with_the_tests() -> None:
+    """Have the kernel ask the launcher to stop where the tests are killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def processes_of(mark: str, root: Path) -> list[str]:

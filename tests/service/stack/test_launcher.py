@@ -17,6 +17,8 @@ from tests.support.stack import Stack, new_data_dir
 
 ONLY_SERVERS = ("--port", "0", "--only", "servers")
 
+pytestmark = pytest.mark.timeout(300)  # several starts on a busy machine take their time
+
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., Stack]]:

@@ -1,0 +1,86 @@
+"""The whole stack: what it costs idle, who gets what, and that each of our own processes comes back."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from services.stack.probe import ask
+from tests.support.stack import Stack
+
+OURS = ("runner", "replay", "relay", "worker-1", "worker-2", "api")
+IDLE_BYTES = 900e6
+
+pytestmark = pytest.mark.timeout(300)  # starting the whole on a busy machine takes its time
+
+
+def test_everything_is_up_and_small(stack: Stack) -> None:
+    status = stack.report()
+    assert {unit.name for unit in status.units} >= {*OURS, "postgres", "temporal", "nats", "seaweedfs", "launcher"}
+    assert all(unit.state == "ready" for unit in status.units), status
+    assert status.pss_bytes <= IDLE_BYTES, status
+
+
+@pytest.mark.parametrize("port", ["api", "runner", "replay"])
+async def test_health_is_answered_without_a_token(stack: Stack, port: str) -> None:
+    assert (await ask(stack.ports[port], "/healthz")).status == 200
+    assert (await ask(stack.ports[port], "/readyz")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("port", "path"), [("runner", "/v1/sandboxes"), ("replay", "/v1/models"), ("api", "/v1/tasks")]
+)
+async def test_nothing_else_is(stack: Stack, port: str, path: str) -> None:
+    assert (await ask(stack.ports[port], path)).status == 401
+
+
+def test_the_runner_alone_holds_the_pipe(stack: Stack) -> None:
+    launcher, runner = stack.unit("launcher").pid, stack.unit("runner").pid
+    fd = int(_environment(runner)["LONGHAUL_RUNNER_PIPE_FD"])
+    pipe = os.readlink(f"/proc/{runner}/fd/{fd}")
+    holders = {unit.name for unit in stack.report().units if pipe in _open_files(unit.pid)}
+    assert holders == {"launcher", "runner"}
+    assert launcher != runner
+
+
+def test_each_process_gets_its_own_secrets_only(stack: Stack) -> None:
+    secrets = stack.secrets
+    seen = {unit.name: set(_environment(unit.pid).values()) for unit in stack.report().units if unit.name != "launcher"}
+    for name, values in seen.items():
+        assert secrets.api_key not in values, name
+        assert secrets.pg_admin_password not in values, name
+        assert secrets.s3_admin_secret_key not in values, name
+    assert secrets.pg_password not in seen["replay"]
+    assert [name for name, values in seen.items() if secrets.nats_relay_password in values] == ["nats", "relay"]
+
+
+def test_our_own_processes_come_back(fault_stack: Callable[..., Stack]) -> None:
+    running = fault_stack()
+    before = {name: running.unit(name) for name in OURS}
+    for name in OURS:
+        running.kill(name)
+
+    def back() -> bool:
+        now = {name: running.unit(name) for name in OURS}
+        return all(
+            now[name].state == "ready" and now[name].restarts == 1 and now[name].pid != before[name].pid
+            for name in OURS
+        )
+
+    running.wait(back, 60, "all are back")
+
+
+def _environment(pid: int | None) -> dict[str, str]:
+    text = Path(f"/proc/{pid}/environ").read_text(errors="replace")
+    return dict(entry.partition("=")[::2] for entry in text.split("\0") if entry)
+
+
+def _open_files(pid: int | None) -> set[str]:
+    found = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.add(os.readlink(fd))
+        except OSError:
+            continue
+    return found
