@@ -27,7 +27,7 @@ from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.store.database import Database
 
-_GRACE_S = 4
+_GRACE_S = 2
 """What requests under way get to end; streams are told to at once."""
 
 

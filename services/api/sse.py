@@ -27,7 +27,9 @@ Allowed = Callable[[], Awaitable[bool]]
 """Whether the reader's key is still good."""
 
 
-async def frames(hub: Hub, tenant_id: str, task_id: str, after: int, allowed: Allowed) -> AsyncIterator[bytes]:
+async def frames(
+    hub: Hub, tenant_id: str, task_id: str, after: int, allowed: Allowed, *, ping_s: float = PING_S
+) -> AsyncIterator[bytes]:
     """A task's stream behind number `after`. It stops without ``end`` where the reader had better come again.
 
     Raises:
@@ -57,13 +59,13 @@ async def frames(hub: Hub, tenant_id: str, task_id: str, after: int, allowed: Al
             if task.ended and seq >= task.seq:
                 yield f'event: end\ndata: {{"task_id":"{task_id}","seq":{seq}}}\n\n'.encode()
                 return
-            if time.monotonic() - checked_at >= PING_S:
+            if time.monotonic() - checked_at >= ping_s:
                 checked_at = time.monotonic()
                 if not await allowed():
                     return
                 yield b": ping\n\n"
             if not page:
-                await _wait(reader, checked_at + PING_S - time.monotonic())
+                await _wait(reader, checked_at + ping_s - time.monotonic())
 
 
 async def _wait(reader: Reader, seconds: float) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import httpx
 from sqlalchemy import insert, select, update
 
+from agents.contracts.artifact import BlobRef
 from agents.contracts.event import EventData, StepStarted, TaskCompleted, TaskStarted
 from agents.contracts.model import Delta, Usage
 from agents.contracts.task import TaskStatus
@@ -39,12 +40,13 @@ class Tenant:
 async def make_tenant(db: Database, url: str) -> Tenant:
     """A fresh tenant."""
     tenant_id, at = new_id("t").lower().replace("_", "-"), datetime.now(UTC)
-    found = []
+    secrets: list[str] = []
     async with db.begin() as conn:
         await keys.create_tenant(conn, tenant_id=tenant_id, name="test", at=at)
         for scopes in (tuple(Scope), (Scope.READ,), ()):
-            found.append(await keys.create_key(conn, tenant_id=tenant_id, name="k", scopes=scopes, at=at))
-    return Tenant(tenant_id, *(k.secret for k in found), url=url)
+            made = await keys.create_key(conn, tenant_id=tenant_id, name="k", scopes=scopes, at=at)
+            secrets.append(made.secret)
+    return Tenant(tenant_id, secrets[0], secrets[1], secrets[2], url)
 
 
 class Writer:
@@ -53,7 +55,7 @@ class Writer:
     def __init__(self, db: Database, tenant: Tenant, link: Link | None = None) -> None:
         self._db = db
         self._tenant = tenant
-        self._link = link
+        self.link = link
 
     async def write(self, task_id: str, drafts: Sequence[EventData]) -> int:
         """Append in one transaction; returns the last number."""
@@ -65,17 +67,17 @@ class Writer:
                 at=datetime.now(UTC),
                 drafts=[events.Draft(d) for d in drafts],
             )
-        if self._link:
+        if self.link:
             await self.publish(task_id, last - len(drafts))
         return last
 
     async def publish(self, task_id: str, after: int) -> None:
         """Tell of the events behind a number."""
-        assert self._link
+        assert self.link
         async with self._db.begin() as conn:
             found = await events.read(conn, tenant_id=self._tenant.id, task_id=task_id, after=after, limit=1_000)
         for event in found:
-            await self._link.publish(subjects.event(self._tenant.id, task_id), event.model_dump_json().encode())
+            await self.link.publish(subjects.event(self._tenant.id, task_id), event.model_dump_json().encode())
 
     async def begin(self, task_id: str) -> None:
         """Two ordinary events."""
@@ -100,19 +102,25 @@ class Writer:
             await conn.execute(update(tasks).where(*mine).values(**ended))
             draft = events.Draft(TaskCompleted(summary="done", usage=Usage()))
             last = await events.append(conn, tenant_id=self._tenant.id, task_id=task_id, at=at, drafts=[draft])
-        if self._link:
+        if self.link:
             await self.publish(task_id, last - 1)
 
     async def delta(self, task_id: str, text: str) -> None:
         """A piece of a reply, as a burst sends it."""
-        assert self._link
+        assert self.link
         delta = Delta(task_id=task_id, agent_id="agent_1", key="k", fence=1, text=text, at=datetime.now(UTC))
         subject = subjects.tokens_of(self._tenant.id, task_id, "agent_1")
-        await self._link.publish(subject, delta.model_dump_json().encode())
+        await self.link.publish(subject, delta.model_dump_json().encode())
 
     async def artifact(self, objects: S3Objects, task_id: str, path: str, data: bytes) -> str:
         """Keep an artifact; returns its id."""
-        blob = await objects.put(self._tenant.id, data)
+        return await self._artifact_row(task_id, path, await objects.put(self._tenant.id, data))
+
+    async def lost_artifact(self, task_id: str) -> str:
+        """An artifact whose bytes nobody has."""
+        return await self._artifact_row(task_id, "lost", BlobRef(sha256="0" * 64, bytes=5))
+
+    async def _artifact_row(self, task_id: str, path: str, blob: BlobRef) -> str:
         artifact_id = new_id("art")
         async with self._db.begin() as conn:
             await conn.execute(
