@@ -4,7 +4,7 @@ import logging
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import or_, select, tuple_, update
+from sqlalchemy import func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.store.database import Database
@@ -50,12 +50,13 @@ async def settle_orphans(db: Database, *, older_than_s: float = 60.0) -> bool:
 
 
 async def _charge(conn: AsyncConnection, tenant_id: str, task_id: str, tokens: int, cost_micro: int) -> None:
+    # not below zero: the end of a task sets what it has reserved to nothing
     await conn.execute(
         update(tasks)
         .where(tasks.c.tenant_id == tenant_id, tasks.c.id == task_id)
         .values(
-            reserved_tokens=tasks.c.reserved_tokens - tokens,
-            reserved_cost_micro=tasks.c.reserved_cost_micro - cost_micro,
+            reserved_tokens=func.greatest(tasks.c.reserved_tokens - tokens, 0),
+            reserved_cost_micro=func.greatest(tasks.c.reserved_cost_micro - cost_micro, 0),
             prompt_tokens=tasks.c.prompt_tokens + tokens,
             cost_micro=tasks.c.cost_micro + cost_micro,
         )

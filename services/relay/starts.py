@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, select
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -19,6 +19,8 @@ from services.store import events
 from services.store.database import Database
 from services.store.tables import events as event_rows
 from services.store.tables import task_starts, tasks
+from services.store.tasks import mark_started
+from workflows.options import WORKFLOW_TASK_TIMEOUT
 from workflows.ports import Live
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ class Workflows:
                     task_queue=self._queue,
                     id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                     id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    task_timeout=timedelta(seconds=4),
+                    task_timeout=WORKFLOW_TASK_TIMEOUT,
                     rpc_timeout=_PATIENCE,
                 )
             )
@@ -130,17 +132,8 @@ class Reconciler:
 
     async def _start(self, row: Row[Any]) -> None:
         await self._workflows.start(TaskRef(tenant_id=row.tenant_id, task_id=row.task_id, epoch=row.epoch))
-        mark = (
-            update(task_starts)
-            .where(
-                task_starts.c.tenant_id == row.tenant_id,
-                task_starts.c.task_id == row.task_id,
-                task_starts.c.started_at.is_(None),
-            )
-            .values(started_at=func.now())
-        )
         async with self._db.begin() as conn:
-            await conn.execute(mark)
+            await mark_started(conn, row.tenant_id, row.task_id)
         log.info("a missing workflow was started", extra={"task_id": row.task_id})
 
     async def _remind(self, row: Row[Any]) -> None:

@@ -130,7 +130,7 @@ class NatsServer:
 
 
 class Process:
-    """One of our mains as a process of its own."""
+    """One of our mains as a process of its own; killed at the end of the block."""
 
     def __init__(self, *command: str, settings: Settings) -> None:
         self._out = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -141,19 +141,25 @@ class Process:
             stdout=self._out,
         )
 
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def log(self) -> str:
         """What it has said so far."""
         self._out.seek(0)
         return self._out.read().decode()
 
-    async def says(self, text: str, timeout_s: float = 20.0) -> None:
+    async def says(self, text: str, timeout_s: float = 50.0) -> None:
         """Wait until it has said something."""
         async with asyncio.timeout(timeout_s):
             while text not in self.log():
                 assert self._process.poll() is None, self.log()
                 await asyncio.sleep(0.05)
 
-    async def wait(self, timeout_s: float = 20.0) -> int:
+    async def wait(self, timeout_s: float = 50.0) -> int:
         """Its exit code."""
         async with asyncio.timeout(timeout_s):
             return await asyncio.to_thread(self._process.wait)

@@ -137,8 +137,8 @@ async def test_many_at_once(store: Objects) -> None:
     assert await asyncio.gather(*(store.get("ann", ref) for ref in refs[:40])) == bodies
 
 
-async def test_a_missing_bucket_is_made_by_the_first_write(servers: Settings) -> None:
-    own = S3Objects(servers.model_copy(update={"s3_bucket": f"longhaul-{secrets.token_hex(4)}"}), threads=4)
+async def test_a_missing_bucket_is_made_by_the_first_write(owner: Settings) -> None:
+    own = S3Objects(owner.model_copy(update={"s3_bucket": f"longhaul-{secrets.token_hex(4)}"}), threads=4)
     try:
         with pytest.raises(LonghaulError, match="NOT_FOUND"):
             await own.get("ann", BlobRef(sha256="0" * 64, bytes=1))

@@ -15,8 +15,8 @@ OLD = NOW - timedelta(minutes=5)
 
 
 @pytest.fixture
-async def db(servers: Settings) -> AsyncIterator[Database]:
-    async with fresh_database(servers) as settings, database(settings) as db:
+async def db(owner: Settings) -> AsyncIterator[Database]:
+    async with fresh_database(owner) as settings, database(settings) as db:
         yield db
 
 

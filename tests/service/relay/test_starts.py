@@ -79,14 +79,14 @@ class Room(NamedTuple):
 
 
 @pytest.fixture
-async def room(servers: Settings) -> AsyncIterator[Room]:
+async def room(owner: Settings) -> AsyncIterator[Room]:
     queue = f"test-{secrets.token_hex(4)}"
     client = await Client.connect(
-        servers.temporal_address, namespace=servers.temporal_namespace, data_converter=pydantic_data_converter
+        owner.temporal_address, namespace=owner.temporal_namespace, data_converter=pydantic_data_converter
     )
     live = Quiet()
     async with (
-        fresh_database(servers) as settings,
+        fresh_database(owner) as settings,
         database(settings) as db,
         Worker(client, task_queue=queue, workflows=[Stub], workflow_runner=UnsandboxedWorkflowRunner()),
     ):

@@ -16,12 +16,12 @@ from services.store.tables import metadata
 from tests.service.rooms import connect, database, fresh_database
 
 
-async def test_a_fresh_upgrade_is_what_the_tables_say(servers: Settings) -> None:
+async def test_a_fresh_upgrade_is_what_the_tables_say(owner: Settings) -> None:
     def differences(connection: Connection) -> list[object]:
         options = {"compare_type": True, "compare_server_default": True}
         return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
 
-    async with fresh_database(servers) as own:
+    async with fresh_database(owner) as own:
         engine = create_async_engine(own.pg_url)
         async with engine.connect() as conn:
             assert await conn.run_sync(differences) == []
@@ -32,8 +32,8 @@ async def test_every_table_names_its_tenant() -> None:
     assert [table.name for table in metadata.tables.values() if "tenant_id" not in table.columns] == []
 
 
-async def test_many_may_migrate_at_once_and_again(servers: Settings) -> None:
-    own = servers.model_copy(update={"pg_database": f"test_{secrets.token_hex(6)}"})
+async def test_many_may_migrate_at_once_and_again(owner: Settings) -> None:
+    own = owner.model_copy(update={"pg_database": f"test_{secrets.token_hex(6)}"})
     try:
         await asyncio.gather(*(migrate(own) for _ in range(4)))
         await migrate(own)
@@ -41,16 +41,16 @@ async def test_many_may_migrate_at_once_and_again(servers: Settings) -> None:
         assert await conn.fetchval("SELECT count(*) FROM alembic_version") == 1
         await conn.close()
     finally:
-        conn = await connect(servers, "postgres")
+        conn = await connect(owner, "postgres")
         await conn.execute(f'DROP DATABASE IF EXISTS "{own.pg_database}" WITH (FORCE)')
         await conn.close()
 
 
-async def test_the_first_key_is_put_in_place_and_can_be_replaced(servers: Settings) -> None:
+async def test_the_first_key_is_put_in_place_and_can_be_replaced(owner: Settings) -> None:
     def with_key(secret: str) -> Settings:
         return own.model_copy(update={"bootstrap_key_sha256": hashlib.sha256(secret.encode()).hexdigest()})
 
-    async with fresh_database(servers) as own, database(own) as db:
+    async with fresh_database(owner) as own, database(own) as db:
         for _ in range(2):
             await migrate(with_key("lh_one"))
         async with db.begin() as conn:
@@ -64,8 +64,8 @@ async def test_the_first_key_is_put_in_place_and_can_be_replaced(servers: Settin
             assert len(await keys.list_keys(conn, tenant_id="default")) == 1
 
 
-async def test_a_revoked_first_key_stays_revoked(servers: Settings) -> None:
-    async with fresh_database(servers) as own, database(own) as db:
+async def test_a_revoked_first_key_stays_revoked(owner: Settings) -> None:
+    async with fresh_database(owner) as own, database(own) as db:
         own = own.model_copy(update={"bootstrap_key_sha256": hashlib.sha256(b"lh_one").hexdigest()})
         await migrate(own)
         async with db.begin() as conn:
@@ -75,7 +75,7 @@ async def test_a_revoked_first_key_stays_revoked(servers: Settings) -> None:
             assert await keys.resolve(conn, "lh_one") is None
 
 
-async def test_a_digest_that_is_none_is_refused(servers: Settings) -> None:
-    async with fresh_database(servers) as own:
+async def test_a_digest_that_is_none_is_refused(owner: Settings) -> None:
+    async with fresh_database(owner) as own:
         with pytest.raises(LonghaulError, match="64 hex digits"):
             await migrate(own.model_copy(update={"bootstrap_key_sha256": "lh_plain-secret"}))
