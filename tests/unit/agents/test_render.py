@@ -75,7 +75,7 @@ def every_prompt(trajectory: list[Turn]) -> list[Rendered]:
 
 
 @given(trajectories)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_each_prompt_without_its_scratch_is_the_head_of_the_next(trajectory: list[Turn]) -> None:
     prompts = every_prompt(trajectory)
     for before, after in itertools.pairwise(prompts):
@@ -84,7 +84,7 @@ def test_each_prompt_without_its_scratch_is_the_head_of_the_next(trajectory: lis
 
 
 @given(trajectories)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_call_is_followed_by_its_result_and_ids_are_unique(trajectory: list[Turn]) -> None:
     messages = list(every_prompt(trajectory)[-1].messages)
     seen: list[str] = []
@@ -105,7 +105,7 @@ def test_every_call_is_followed_by_its_result_and_ids_are_unique(trajectory: lis
 
 
 @given(trajectories)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rendering_at_once_and_bit_by_bit_are_the_same(trajectory: list[Turn]) -> None:
     last = make.opened(99, round_no=3)
     at_once = render(make.PROMPTS, make.brief(), [*trajectory, last])
@@ -114,7 +114,7 @@ def test_rendering_at_once_and_bit_by_bit_are_the_same(trajectory: list[Turn]) -
 
 
 @given(trajectories)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_only_scratch_tells_what_is_left(trajectory: list[Turn]) -> None:
     fewer = make.opened(99, round_no=3, inputs=make.inputs(turns_left=7))
     one = render(make.PROMPTS, make.brief(), [*trajectory, make.opened(99, round_no=3)])
