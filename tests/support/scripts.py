@@ -28,8 +28,8 @@ def place_in(request: ModelRequest) -> str:
 
 
 class ScriptedModel:
-    """Answers by place (``1/2/m1``) or by turn number in order; `asked` holds every request. `gate`, where set, holds a
-    call up until it is set."""
+    """Answers by coordinate (``executor/1.s1/1/2/m1``), by place (``1/2/m1``) or by turn number in order; `asked` holds
+    every request. `gate`, where set, holds a call up until it is set."""
 
     def __init__(self, lines: dict[str, Line] | list[Line]) -> None:
         named = lines if isinstance(lines, dict) else {f"1/{n}/m1": line for n, line in enumerate(lines, start=1)}
@@ -49,7 +49,7 @@ class ScriptedModel:
         if self.gate is not None:
             self.under_way += 1
             await self.gate.wait()
-        line = self._lines.get(place_in(request))
+        line = self._lines.get(request.coordinate) or self._lines.get(place_in(request))
         if line is None:
             raise LonghaulError(ErrorCode.REPLAY_NOT_RECORDED, f"nothing is written for {request.key}")
         if callable(line):
@@ -57,3 +57,7 @@ class ScriptedModel:
         if isinstance(line, LonghaulError):
             raise line
         return line.model_copy(update={"tier": request.tier})
+
+    def say(self, place: str, line: Line) -> None:
+        """Write another line, or another one for a place."""
+        self._lines[place] = line

@@ -1,5 +1,6 @@
 """The attempt is killed at every moment around every call of a port: the next one always comes to the same end."""
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 
@@ -97,15 +98,22 @@ async def test_killed_at_every_moment(parts: Parts, tenant_id: str) -> None:
     await settled(scene)
     asked = len(model.asked)
     assert whole.moments > 50
-    for until in range(1, whole.moments + 1):
-        scene, life, model = await one_life(parts, tenant_id, sandbox, until)
-        found = await snapshot(scene, f"work{until}")
-        text = str(found).replace(f"work{until}/", "work0/").replace(scene.ref.place.task_id, "")
-        want = str(expected).replace(scene.ref.place.task_id, "")
-        assert text == want, f"killed {life.where[-1]} ({until})"
-        assert len(model.asked) <= asked + 1, life.where[-1]
-        again = Counter(place_in(request) for request in model.asked)
-        for place, times in again.items():
-            prompts = {tuple(m.content for m in r.messages) for r in model.asked if place_in(r) == place}
-            assert len(prompts) == 1, f"{place} was asked {times} times in different words"
-        await settled(scene)
+    side_by_side = asyncio.Semaphore(4)
+
+    async def dies(until: int) -> None:
+        async with side_by_side:
+            scene, life, model = await one_life(parts, tenant_id, sandbox, until)
+            found = await snapshot(scene, f"work{until}")
+            text = str(found).replace(f"work{until}/", "work0/").replace(scene.ref.place.task_id, "")
+            want = str(expected).replace(scene.ref.place.task_id, "")
+            assert text == want, f"killed {life.where[-1]} ({until})"
+            assert len(model.asked) <= asked + 1, life.where[-1]
+            again = Counter(place_in(request) for request in model.asked)
+            for place, times in again.items():
+                prompts = {tuple(m.content for m in r.messages) for r in model.asked if place_in(r) == place}
+                assert len(prompts) == 1, f"{place} was asked {times} times in different words"
+            await settled(scene)
+
+    async with asyncio.TaskGroup() as group:
+        for moment in range(1, whole.moments + 1):
+            group.create_task(dies(moment))

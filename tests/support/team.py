@@ -1,0 +1,132 @@
+"""Whole tasks on a real Temporal server: workflows and activities in this process, scripted models."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from sqlalchemy import select, update
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, RegisterNamespaceRequest
+from temporalio.client import Client, WorkflowHandle
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import RPCError
+
+from agents.contracts.event import Event
+from agents.contracts.run import TaskEnd, TaskRef
+from services.settings import Settings
+from services.store import events, tables
+from services.worker.main import World, wire
+from services.worker.run import build, run_until
+from tests.support.scripts import ScriptedModel, says
+from tests.support.turns import QUICK, Parts
+from workflows import options
+from workflows.activities.doing import here
+
+Handle = WorkflowHandle[Any, TaskEnd]
+
+
+def plan(*steps: str, **more: Any) -> Any:
+    """A planner's reply: steps by id, each holding a path of its own; `more` is by step id."""
+    made = [
+        {"id": s, "title": f"Step {s}", "instructions": "Do it.", "acceptance": ["done"], "resources": [f"path:{s}"]}
+        | more.get(s, {})
+        for s in steps
+    ]
+    return says(("submit_plan", {"steps": made}))
+
+
+def finish(summary: str = "done") -> Any:
+    """An executor's last reply."""
+    return says(("finish_step", {"summary": summary}))
+
+
+def review(verdict: str, *findings: str) -> Any:
+    """A reviewer's last reply."""
+    return says(("submit_review", {"verdict": verdict, "findings": list(findings)}))
+
+
+async def connect(settings: Settings, namespace: str) -> Client:
+    """A client of a namespace that is made where it is missing, so that no other worker takes its tasks."""
+    client = await Client.connect(
+        settings.temporal_address, namespace=namespace, data_converter=pydantic_data_converter
+    )
+    service = client.workflow_service
+    try:
+        await service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
+    except RPCError:
+        keep = Duration(seconds=int(timedelta(days=1).total_seconds()))
+        request = RegisterNamespaceRequest(namespace=namespace, workflow_execution_retention_period=keep)
+        await service.register_namespace(request)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.count_workflows()
+                return client
+            except RPCError:
+                await asyncio.sleep(0.2)
+
+
+class Team:
+    """A worker and the tasks it works on."""
+
+    def __init__(self, parts: Parts, client: Client, model: ScriptedModel) -> None:
+        self.parts = parts
+        self.client = client
+        self.model = model
+
+    async def start(self, task: TaskRef) -> Handle:
+        """Start the task's workflow, as the API does."""
+        return await self.client.start_workflow(
+            "TaskWorkflow",
+            task,
+            id=f"task/{task.task_id}",
+            task_queue=options.WORKFLOW_QUEUE,
+            task_timeout=options.WORKFLOW_TASK_TIMEOUT,
+            result_type=TaskEnd,
+        )
+
+    async def cancel(self, task: TaskRef, handle: Handle) -> None:
+        """As the API does: rows, signal, hint."""
+        async with self.parts.db.begin() as conn:
+            values = {"cancel_requested_at": datetime.now(UTC), "control_seq": 1, "status": "cancelling"}
+            await conn.execute(update(tables.tasks).where(tables.tasks.c.id == task.task_id).values(values))
+        await handle.signal("control", 1)
+        await self.parts.live.control(task.tenant_id, task.task_id)
+
+    async def row(self, task: TaskRef) -> Any:
+        """The task's row."""
+        async with self.parts.db.begin() as conn:
+            return (await conn.execute(select(tables.tasks).where(tables.tasks.c.id == task.task_id))).one()
+
+    async def events(self, task: TaskRef) -> list[Event]:
+        """All events; asserts that their numbers have no gaps."""
+        async with self.parts.db.begin() as conn:
+            found = await events.read(conn, tenant_id=task.tenant_id, task_id=task.task_id, limit=10_000)
+        assert [event.seq for event in found] == list(range(1, len(found) + 1))
+        return found
+
+    async def types(self, task: TaskRef) -> list[str]:
+        """The types of all events."""
+        return [event.data.type for event in await self.events(task)]
+
+    async def sandboxes(self, task: TaskRef) -> list[Any]:
+        """The task's sandboxes."""
+        query = select(tables.sandboxes).where(tables.sandboxes.c.task_id == task.task_id)
+        async with self.parts.db.begin() as conn:
+            return list((await conn.execute(query)).all())
+
+
+@asynccontextmanager
+async def working(parts: Parts, client: Client, model: ScriptedModel) -> AsyncIterator[Team]:
+    """A worker until the end of the block."""
+    world = World(parts.db, parts.objects, parts.live, parts.runner, model)
+    activities = wire(world, QUICK, here)
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_until(build(client, activities.bursts, activities.tasks), stop))
+    try:
+        yield Team(parts, client, model)
+    finally:
+        stop.set()
+        await running
