@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from services.settings import Settings
 from services.stack.layout import CHECKOUT
 from tests.conftest import Tenant
 from tests.support.follow import Followed
-from tests.support.stack import Stack
+from tests.support.stack import Stack, new_data_dir
 
 RECORDING = CHECKOUT / "gpu" / "engine" / "recordings" / "code_repair.json"
 WITHIN_S = 150.0
@@ -189,3 +190,23 @@ def test_without_a_stack_it_says_how_to_start_one(tmp_path: Path) -> None:
     ran = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert ran.returncode == 4
     assert "longhaul up" in ran.stderr
+
+
+def test_ctrl_c_stops_the_stack_that_the_demo_started_and_says_what_rests() -> None:
+    own = Stack(new_data_dir())
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LONGHAUL_")}
+    env |= {"LONGHAUL_PORT": "0", "PYTHONUNBUFFERED": "1", "LONGHAUL_RUNNER_TEMPLATE_DIR": str(own.template)}
+    argv = [sys.executable, "-m", "services.cli.main", "demo", "--data-dir", str(own.data.root)]
+    try:
+        with subprocess.Popen(argv, cwd=CHECKOUT, env=env, stdout=subprocess.PIPE, text=True) as demo:
+            assert demo.stdout
+            said = next((line for line in demo.stdout if "$ python -m pytest" in line), None)
+            assert said, "the demo ended before its first command"
+            demo.send_signal(signal.SIGINT)
+            rest, _ = demo.communicate(timeout=60)
+        assert demo.returncode == 130
+        assert "longhaul cancel task_" in rest
+        assert own.data.lock_holder() is None
+        own.assert_no_leftovers()
+    finally:
+        own.remove()
