@@ -8,6 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 
+_AWAY = {"57P01", "57P02", "57P03", "53300"}
+"""What a server answers that is shutting down, has crashed, is starting, or has no connection to spare."""
+
 
 class Database:
     """Transactions on one PostgreSQL database. Build one per process; `close` it at the end."""
@@ -32,7 +35,7 @@ class Database:
         except (OSError, InterfaceError, OperationalError, TimeoutError) as error:
             raise _unavailable(error) from error
         except DBAPIError as error:
-            if error.connection_invalidated:
+            if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _AWAY:
                 raise _unavailable(error) from error
             raise
 

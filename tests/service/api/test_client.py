@@ -141,9 +141,8 @@ def test_a_stream_that_is_refused_says_so() -> None:
 
 
 def test_bytes_that_differ_are_not_kept(tmp_path: Path) -> None:
-    meta = {
-        "id": "a", "task_id": "t", "path": "x.txt", "sha256": "0" * 64, "bytes": 4, "created_at": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
+    meta = {"id": "a", "task_id": "t", "path": "x.txt", "sha256": "0" * 64, "bytes": 4}
+    meta["created_at"] = "2026-01-01T00:00:00Z"
     api = Troubled(
         lambda request: httpx.Response(200, json=meta, request=request),
         lambda request: httpx.Response(200, content=b"evil", request=request),

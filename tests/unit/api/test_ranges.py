@@ -15,8 +15,8 @@ numbers = st.integers(0, 40).map(str) | st.just("") | st.just("9" * 30)
 def test_a_span_is_inside_or_refused(first: str, last: str, size: int) -> None:
     try:
         span = asked_span({"range": f"bytes={first}-{last}"}, size, '"e"')
-    except NotSatisfiable as refused:
-        assert refused.headers["Content-Range"] == f"bytes */{size}"
+    except NotSatisfiable:
+        assert not first or int(first) >= size
         return
     assert 0 <= span.first <= span.last + 1 <= size
     if span.partial:

@@ -1,5 +1,7 @@
 """Frames are the same wherever the network cuts the bytes."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +20,9 @@ EXPECTED = [
 
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=12))
 def test_cut_anywhere(cuts: list[int]) -> None:
-    frames, found = Frames(), []
+    frames = Frames()
+    found: list[Frame] = []
     places = [0, *sorted(cuts), len(STREAM)]
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         found += frames.feed(STREAM[start:end])
     assert found == EXPECTED
