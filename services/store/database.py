@@ -15,10 +15,14 @@ _AWAY = {"57P01", "57P02", "57P03", "53300"}
 class Database:
     """Transactions on one PostgreSQL database. Build one per process; `close` it at the end."""
 
-    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+    def __init__(self, url: str, *, pool_size: int = 10, max_overflow: int | None = None) -> None:
         """`url` is ``postgresql+asyncpg://user:password@host:port/name``."""
         self._engine: AsyncEngine = create_async_engine(
-            url, pool_size=pool_size, max_overflow=pool_size, pool_timeout=10, pool_pre_ping=False
+            url,
+            pool_size=pool_size,
+            max_overflow=pool_size if max_overflow is None else max_overflow,
+            pool_timeout=10,
+            pool_pre_ping=False,
         )
 
     @asynccontextmanager
