@@ -5,7 +5,7 @@ from agents.contracts.ids import Sha256
 
 
 class BlobRef(Wire):
-    """An object in S3, addressed by what it is. Its key is ``blobs/{sha256[:2]}/{sha256}`` under the tenant's prefix."""
+    """An object in S3, addressed by its content. Its key is ``blobs/{sha256[:2]}/{sha256}`` under the tenant's."""
 
     sha256: Sha256
     bytes: Count

@@ -21,22 +21,30 @@ KEY_HEADER = "X-Longhaul-Key"
 
 
 class SystemMessage(Wire):
+    """What the harness says before everything else."""
+
     role: Literal["system"] = "system"
     content: str
 
 
 class UserMessage(Wire):
+    """What the harness or a person says."""
+
     role: Literal["user"] = "user"
     content: str
 
 
 class AssistantMessage(Wire):
+    """What the model said, with its tool calls."""
+
     role: Literal["assistant"] = "assistant"
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
 
 
 class ToolMessage(Wire):
+    """The observation that answers one tool call."""
+
     role: Literal["tool"] = "tool"
     tool_call_id: str
     content: str

@@ -56,6 +56,8 @@ class SandboxSpec(Wire):
 
 
 class SandboxInfo(Wire):
+    """A sandbox as the runner knows it."""
+
     id: str
     tenant_id: str
     task_id: str
@@ -122,6 +124,8 @@ class ReadFile(Wire):
 
 
 class FileText(Wire):
+    """A part of a text file: `limit` lines from line `offset` on, or less."""
+
     path: str
     text: str
     total_lines: Count
