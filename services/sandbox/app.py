@@ -136,7 +136,7 @@ class Routes:
         asked = await _body(request, ExecRequest)
         call = request.query.get("call", "")
         entry = await self._begin(request, asked, call)
-        await self._execs.wait(entry, min(MAX_WAIT_S, float(request.query.get("wait_s", MAX_WAIT_S))))
+        await self._execs.wait(entry, min(MAX_WAIT_S, _number(request, "wait_s", MAX_WAIT_S)))
         return _json(await asyncio.to_thread(self._execs.status, entry, asked, call))
 
     async def _begin(self, request: web.Request, asked: ExecRequest, call: str) -> Entry:
@@ -184,7 +184,7 @@ class Routes:
 
     async def list(self, request: web.Request) -> web.Response:
         """The regular files."""
-        limit = int(request.query.get("limit", "1000"))
+        limit = int(_number(request, "limit", 1000))
         found, total = await asyncio.to_thread(files.entries, self._home(request), limit)
         return _json(FileList(files=found, total=total))
 
@@ -325,6 +325,13 @@ def _query(request: web.Request, name: str) -> str:
     if not value:
         raise LonghaulError(ErrorCode.VALIDATION_FAILED, f"the parameter {name} is missing")
     return value
+
+
+def _number(request: web.Request, name: str, default: float) -> float:
+    value = request.query.get(name, "")
+    if value and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) is None:
+        raise LonghaulError(ErrorCode.VALIDATION_FAILED, f"the parameter {name} is not a number")
+    return float(value) if value else default
 
 
 def _owner(request: web.Request) -> Owner:

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import platform
+import posixpath
 import stat
 import struct
 from collections.abc import Iterator
@@ -82,7 +83,8 @@ def relative(path: str) -> str:
         raise LonghaulError(E.INVALID_ARGUMENTS, "this is not a path")
     if path == WORKSPACE or path.startswith(WORKSPACE + "/"):
         path = path[len(WORKSPACE) :].lstrip("/") or "."
-    if path.startswith("/"):
+    plain = posixpath.normpath(path)
+    if plain.startswith(("/", "../")) or plain == "..":
         raise LonghaulError(E.PATH_ESCAPE, f"{path}: only paths in {WORKSPACE} can be used here")
     return path
 

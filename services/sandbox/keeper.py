@@ -30,6 +30,8 @@ MS_BIND, MS_REC, MS_PRIVATE, CLONE_NEWNS = 4096, 16384, 1 << 18, 0x20000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CHUNK = 1 << 18
 END_WAIT_S = 20.0
+POLITE_TO = 100
+NICE = 5  # below the keeper, which must get its turn beside a fork bomb
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -91,11 +93,16 @@ class Output:
 def parents() -> dict[int, int]:
     """pid -> parent pid of every process this host shows."""
     found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):
+            found[pid] = parent_of(pid)
     return found
+
+
+def parent_of(pid: int) -> int:
+    """The parent's pid; OSError where the process is gone."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
 
 
 def descendants(root: int) -> list[int]:
@@ -164,7 +171,7 @@ class Command:
     def _found_init(self, pid: int) -> None:
         with contextlib.suppress(OSError):
             fd = os.pidfd_open(pid)
-            if parents().get(pid) == self.pid:
+            if parent_of(pid) == self.pid:
                 self.init_fd, self.init_pid = fd, pid
 
     def release(self) -> None:
@@ -172,21 +179,28 @@ class Command:
         it would count all that this user runs on the host. (Root's sandboxes have users of their own.)"""
         if self.plan["uid"] is None:
             nproc = self.plan["nproc"]
-            resource.prlimit(self.init_pid, resource.RLIMIT_NPROC, (nproc, nproc))
+            with contextlib.suppress(ProcessLookupError):  # it could not be set up, and has ended
+                resource.prlimit(self.init_pid, resource.RLIMIT_NPROC, (nproc, nproc))
         with contextlib.suppress(OSError):
             os.write(self._block_fd, b"1")
         os.close(self._block_fd)
 
-    def terminate(self) -> None:
-        """Ask everything inside to end. Each pid is checked again once it is held, so that no stranger is hit."""
-        for pid in descendants(self.init_pid) if self.init_pid else []:
+    def terminate(self) -> bool:
+        """Ask everything inside to end; False where there is too much to be polite to (a fork bomb). Each pid is
+        looked at again once it is held, so that no stranger is hit."""
+        family = descendants(self.init_pid) if self.init_pid else []
+        if not 0 < len(family) <= POLITE_TO:
+            return False
+        known = {self.init_pid, *family}
+        for pid in family:
             with contextlib.suppress(OSError):
                 fd = os.pidfd_open(pid)
                 try:
-                    if is_below(pid, self.init_pid):
+                    if parent_of(pid) in known:
                         signal.pidfd_send_signal(fd, signal.SIGTERM)
                 finally:
                     os.close(fd)
+        return True
 
     def kill(self) -> None:
         """End everything: the death of a PID namespace's first process is the death of all."""
@@ -216,26 +230,13 @@ class Command:
         return code if code >= 0 else 128 - code
 
 
-def is_below(pid: int, root: int) -> bool:
-    """Whether `pid` is below `root` at this moment: a walk up, cheaper than the whole table."""
-    current = pid
-    while current > 1:
-        try:
-            with open(f"/proc/{current}/stat", "rb") as file:
-                current = int(file.read().rpartition(b")")[2].split()[1])
-        except OSError:
-            return False
-        if current == root:
-            return True
-    return False
-
-
 def become_sandbox(plan: dict[str, Any], keeper: int, out_w: int, status_w: int, block_r: int) -> NoReturn:
     """In the forked child: take limits, leave root, become the sandbox's monitor. Never returns."""
     try:
         for name in ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGHUP", "SIGINT"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         os.umask(0o022)
+        os.nice(NICE)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")  # when memory ends, the sandbox goes first
         for procs in plan["cgroups"]:
@@ -385,8 +386,8 @@ class Keeper:
         if self.asked is not None and not self.terminated:
             self.terminated = True
             self.kill_at = min(self.kill_at, now + self.plan["grace_s"])
-            if self.kill_at > now:
-                command.terminate()
+            if self.kill_at > now and not command.terminate():
+                self.kill_at = now
         if now >= self.kill_at:
             command.kill()
             self.kill_at = now + 0.5

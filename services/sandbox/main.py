@@ -15,7 +15,6 @@ from pathlib import Path
 
 from aiohttp import web
 
-from agents.contracts.errors import LonghaulError
 from services.sandbox import beneath
 from services.sandbox.app import Routes, build_app
 from services.sandbox.cgroups import detect
@@ -72,10 +71,7 @@ async def keep(sandboxes: Sandboxes, execs: Execs, stop: asyncio.Event, pipe_fd:
         execs.reap_all()
         if loop.time() >= sweep_at:
             sweep_at = loop.time() + SWEEP_S
-            try:
-                await sandboxes.sweep()
-            except (OSError, LonghaulError):
-                _LOG.exception("the sweep met a fault; it is tried again in a minute")
+            await sandboxes.sweep()
         await asyncio.sleep(1.0)
 
 

@@ -6,6 +6,7 @@ DATA/trash/          destroyed, waiting for deletion
 """
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator
@@ -25,6 +26,7 @@ from services.sandbox.waiting import SharedLock
 
 FIRST_UID, UIDS = 200_000, 30_000
 COPY_WAIT_S = 60.0
+_LOG = logging.getLogger(__name__)
 
 
 class Guard:
@@ -194,8 +196,9 @@ class Sandboxes:
                 await self._destroy(home)
 
     async def _destroy(self, home: Home) -> None:
-        home.gone.touch()
-        sync_folder(home.root)
+        if not home.gone.exists():
+            home.gone.touch()
+            sync_folder(home.root)
         await self._execs.kill_all(home)
         await asyncio.to_thread(self._delete, home)
 
@@ -212,18 +215,24 @@ class Sandboxes:
             self._deleting.discard(trash)
 
     async def sweep(self) -> None:
-        """Finish what was left: sandboxes marked gone, folders without a record, the trash."""
-        for folder in await asyncio.to_thread(lambda: list(self._live.iterdir())):
-            home = await asyncio.to_thread(load, folder)
-            if home is None:
+        """Finish what was left: sandboxes marked gone, folders without a record, the trash. One that cannot be removed
+        is logged and keeps none of the others."""
+        for folder in await asyncio.to_thread(lambda: [*self._live.iterdir(), *self._trash.iterdir()]):
+            try:
+                await self._sweep_one(folder)
+            except (OSError, LonghaulError):
+                _LOG.exception("%s cannot be removed yet", folder)
+
+    async def _sweep_one(self, folder: Path) -> None:
+        home = await asyncio.to_thread(load, folder)
+        if folder.parent == self._trash:
+            if folder not in self._deleting:
                 await asyncio.to_thread(tree.delete, folder)
-            elif home.gone.exists():
-                await self.destroy(home.meta.id)
-        for folder in set(await asyncio.to_thread(lambda: list(self._trash.iterdir()))) - self._deleting:
-            home = await asyncio.to_thread(load, folder)
+                self._give_uid(home.meta.uid if home is not None else None)
+        elif home is None:
             await asyncio.to_thread(tree.delete, folder)
-            if home is not None:
-                self._give_uid(home.meta.uid)
+        elif home.gone.exists():
+            await self.destroy(home.meta.id)
 
     def _take_uid(self) -> int | None:
         if not self._root:

@@ -48,14 +48,20 @@ def runner(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerPro
         process.remove()
 
 
-@pytest.fixture(params=identities())
-def own_runner(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerProcess]:
-    """A runner of the test's own, to be killed."""
+@pytest.fixture(scope="module", params=identities())
+def killable(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerProcess]:
+    """What `own_runner` starts again after each test that killed it: starting costs more than the tests do."""
     process = RunnerProcess(request.param, template)
     try:
-        yield process.start()
+        yield process
     finally:
         process.remove()
+
+
+@pytest.fixture
+def own_runner(killable: RunnerProcess) -> RunnerProcess:
+    """A runner to be killed."""
+    return killable if killable.lives() else killable.start()
 
 
 @pytest.fixture

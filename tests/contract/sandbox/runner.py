@@ -52,6 +52,9 @@ class RunnerProcess:
 
     def start(self, *, ready: bool = True) -> "RunnerProcess":
         """Start it and wait until it answers."""
+        if self.pipe_write < 0:
+            os.close(self.pipe_read)
+            self.pipe_read, self.pipe_write = os.pipe()
         log = (self.data.parent / f"{self.data.name}.log").open("ab")
         with log:
             self.process = subprocess.Popen(
@@ -94,6 +97,10 @@ class RunnerProcess:
         """Its log."""
         return (self.data.parent / f"{self.data.name}.log").read_text()
 
+    def lives(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.poll() is None
+
     def kill(self) -> None:
         """SIGKILL, as a crash does."""
         assert self.process is not None
@@ -116,7 +123,7 @@ class RunnerProcess:
         for fd in (self.pipe_read, self.pipe_write):
             if fd >= 0:
                 os.close(fd)
-        if self.process is not None and self.process.poll() is None:
+        if self.lives():
             self.stop()
         until = time.monotonic() + 10
         while self.keepers() and time.monotonic() < until:

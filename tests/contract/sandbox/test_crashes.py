@@ -150,6 +150,7 @@ async def test_what_was_half_made_or_marked_gone_is_removed(own_runner: RunnerPr
         own_runner.kill()
         home = own_runner.home(box.id)
         home.gone.touch()
+        _give_like(home.gone, own_runner.data)
         half, odd = own_runner.data / "making" / "sbx_half-1", own_runner.data / "sandboxes" / "sbx_odd"
         for folder in (half, odd):
             (folder / "workspace" / "deep").mkdir(parents=True)
@@ -186,6 +187,7 @@ async def test_a_second_runner_on_the_same_folder_is_refused(own_runner: RunnerP
     finally:
         second.data = kept
         second.remove()
+        assert own_runner.lives()
 
 
 async def test_no_runner_is_said_after_the_patience(own_runner: RunnerProcess) -> None:
