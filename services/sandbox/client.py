@@ -5,6 +5,7 @@ goes over a restart of the runner by attaching again.
 """
 
 import asyncio
+import io
 import secrets
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
@@ -189,7 +190,10 @@ class RunnerClient:
     ) -> bytes:
         sent: dict[str, Any] = {}
         if body is not None:
-            sent = {"data": body.model_dump_json().encode(), "headers": {"Content-Type": "application/json"}}
+            sent = {
+                "data": io.BytesIO(body.model_dump_json().encode()),
+                "headers": {"Content-Type": "application/json"},
+            }
         url = self._url + path
         async with self._open().request(method, url, params=params, timeout=_timeout(timeout_s), **sent) as response:
             await _raise_fault(response)

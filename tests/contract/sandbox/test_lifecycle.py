@@ -5,12 +5,14 @@ import json
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.sandbox import SandboxState, WriteFile
+from agents.contracts.sandbox import SandboxSpec, SandboxState, WriteFile
 from services.sandbox.client import RunnerClient
+from services.sandbox.namespace import find_bwrap
 from tests.contract.sandbox.runner import (
     TOKEN,
     Box,
@@ -31,8 +33,6 @@ async def test_made_once_found_after(client: RunnerClient, box: Box) -> None:
     assert (info.state, info.backend, info.fence) == (SandboxState.READY, "namespace", 1)
     assert info.created_at.tzinfo is not None
     await again.out("touch kept")
-    from agents.contracts.sandbox import SandboxSpec
-
     spec = SandboxSpec(id=again.id, tenant_id="t", task_id="task_1", fence=3)
     assert (await client.create(spec)).created_at == info.created_at
     assert (await client.info(again.id)).fence == 3
@@ -64,11 +64,9 @@ async def test_destroy_ends_everything_and_takes_all_files(client: RunnerClient,
         assert caught.value.code is ErrorCode.SANDBOX_NOT_FOUND
 
 
-async def test_a_copy_waits_for_commands_under_way(box: Box, client: RunnerClient) -> None:
+async def test_a_copy_waits_for_commands_under_way(box: Box, client: RunnerClient, runner: RunnerProcess) -> None:
     running = asyncio.create_task(box.run("echo half > f; sleep 1; echo whole > f"))
-    await until(lambda: True)
-    while (await client.list_files(box.id, 1))[1] == 0:
-        await asyncio.sleep(0.02)
+    await until((runner.home(box.id).workspace / "f").exists)
     copy = await make_box(client, copy_of=box.id)
     assert await copy.out("cat f") == "whole\n"
     assert (await running).exit_code == 0
@@ -104,7 +102,16 @@ async def test_memory_is_held(client: RunnerClient) -> None:
 
 async def test_processes_are_held(client: RunnerClient) -> None:
     box = await _limited(client, pids=32)
-    script = "import os\nn = 0\ntry:\n    while os.fork(): n += 1\n    os.pause if False else __import__('time').sleep(3)\nexcept OSError: print(n)"
+    script = """
+import os, time
+made = 0
+try:
+    while os.fork():
+        made += 1
+    time.sleep(3)
+except OSError:
+    print(made)
+"""
     out = await box.out(f'python3 -c "{script}"')
     assert 0 < int(out) < 32
     await client.destroy(box.id)
@@ -112,9 +119,14 @@ async def test_processes_are_held(client: RunnerClient) -> None:
 
 async def test_cpu_is_held(client: RunnerClient) -> None:
     box = await _limited(client, cpu=0.2)
-    out = await box.out(
-        'python3 -c "import time; e = time.monotonic() + 1.5\nwhile time.monotonic() < e: pass\nprint(time.process_time())"'
-    )
+    script = """
+import time
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    pass
+print(time.process_time())
+"""
+    out = await box.out(f'python3 -c "{script}"')
     assert float(out) < 0.7
     await client.destroy(box.id)
 
@@ -171,13 +183,8 @@ async def test_a_body_too_large_is_refused(box: Box) -> None:
     assert caught.value.code is ErrorCode.BODY_TOO_LARGE
 
 
-async def test_without_user_namespaces_nothing_runs_and_the_fix_is_told(template: object) -> None:
+async def test_without_user_namespaces_nothing_runs_and_the_fix_is_told(template: Path) -> None:
     """A host without them, made by taking them away from one runner."""
-    from pathlib import Path
-
-    from services.sandbox.namespace import find_bwrap
-
-    assert isinstance(template, Path)
     prefix = (
         str(find_bwrap()),
         "--dev-bind",
