@@ -97,7 +97,8 @@ def test_no_module_is_patched_in_tests() -> None:
 
 
 def test_every_package_has_a_short_readme() -> None:
-    rooms = [path for package in ("agents", "services", "gpu") for path in (ROOT / package).iterdir() if (path / "__init__.py").exists()]
+    folders = [path for package in ("agents", "services", "gpu") for path in (ROOT / package).iterdir()]
+    rooms = [path for path in folders if (path / "__init__.py").exists()]
     lacking = {
         str(room.relative_to(ROOT))
         for room in [*rooms, *(ROOT / package for package in PACKAGES)]
