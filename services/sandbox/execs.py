@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -20,6 +21,9 @@ from services.sandbox.waiting import process_end
 KEEPER = Path(keeper.__file__)
 KILL_WAIT_S = 30.0
 STARTING_POLL_S = 0.01
+LOOK_AGAIN_S = 5.0  # the pid is a hint, the lock is the truth
+MAX_COMMAND_BYTES = 120_000  # Linux takes 128 KiB in one argument
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 class Execs:
@@ -35,8 +39,10 @@ class Execs:
         """Put the command in the journal, or find it there.
 
         Raises:
-            LonghaulError: ``VALIDATION_FAILED`` where its id was used for another command.
+            LonghaulError: ``VALIDATION_FAILED`` where its id was used for another command; ``INVALID_ARGUMENTS`` for one
+                that no system could start.
         """
+        _check(request)
         entry = Entry(home.exec_folder(request.exec_id))
         intent = entry.intent()
         if intent is None:
@@ -92,7 +98,7 @@ class Execs:
             started = entry.started() if phase is Phase.RUNNING else None
             if started is None:
                 await asyncio.sleep(STARTING_POLL_S)
-            elif await self._end_or_closing(started.pid, left):
+            elif await self._end_or_closing(started.pid, min(left, LOOK_AGAIN_S)):
                 self._reap(started.pid)
                 await asyncio.sleep(0)
 
@@ -157,6 +163,19 @@ class Execs:
                 ErrorCode.SPAWN_FAILED, self._backend.explain(Kept(entry.folder / "output.bin").text()[0])
             )
         return _finished(entry, request, ended, mine)
+
+
+def _check(request: ExecRequest) -> None:
+    """Refuse what would fail at every start: it must not look like a fault of the host, which is tried again."""
+    words = [request.command, *request.env, *request.env.values()]
+    if any("\0" in word for word in words):
+        raise LonghaulError(ErrorCode.INVALID_ARGUMENTS, "a command cannot hold a zero byte")
+    if any(_ENV_NAME.fullmatch(name) is None for name in request.env):
+        raise LonghaulError(ErrorCode.INVALID_ARGUMENTS, "a variable's name is letters, digits and _")
+    if sum(len(word.encode()) for word in words) > MAX_COMMAND_BYTES:
+        raise LonghaulError(
+            ErrorCode.INVALID_ARGUMENTS, f"a command has at most {MAX_COMMAND_BYTES} bytes; write a file and run that"
+        )
 
 
 def _finished(entry: Entry, request: ExecRequest, ended: Ended, mine: bool) -> ExecStatus:

@@ -157,7 +157,12 @@ async def test_environment_reaches_the_command_and_ours_does_not(box: Box) -> No
     assert "PATH=/opt/longhaul/venv/bin:" in output
 
 
-async def test_a_command_that_cannot_be_passed_is_an_error(box: Box) -> None:
+@pytest.mark.parametrize("command", ["echo a\0b", "echo " + "x" * 130_000], ids=["zero byte", "too long"])
+async def test_a_command_that_no_system_could_start(box: Box, command: str) -> None:
     with pytest.raises(LonghaulError) as caught:
-        await box.run("echo a\0b")
-    assert caught.value.code in (ErrorCode.VALIDATION_FAILED, ErrorCode.SPAWN_FAILED)
+        await box.run(command)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENTS
+
+
+async def test_a_long_command_runs(box: Box) -> None:
+    assert await box.out("echo " + "x" * 110_000 + " | wc -c") == "110001\n"

@@ -80,15 +80,15 @@ ESCAPES = (
 )
 
 
-@pytest.mark.parametrize("path", ESCAPES)
-async def test_no_path_leads_out(box: Box, path: str) -> None:
+async def test_no_path_leads_out(box: Box) -> None:
     await box.out("ln -s /etc out; ln -s /etc/passwd out_file; mkdir deep; ln -s ../../../../.. deep/up")
     client = box.client
-    assert await fault(client.read_file(box.id, ReadFile(path=path))) is E.PATH_ESCAPE
-    assert await fault(client.write_file(box.id, write(path, "x"))) is E.PATH_ESCAPE
-    assert await fault(client.edit_file(box.id, edit(path, "root", "x"))) is E.PATH_ESCAPE
-    assert await fault(client.put_file(box.id, new_key(), owner(), path, stream(b"x"))) is E.PATH_ESCAPE
-    assert await fault(_collect(client.get_file(box.id, path))) is E.PATH_ESCAPE
+    for path in ESCAPES:
+        assert await fault(client.read_file(box.id, ReadFile(path=path))) is E.PATH_ESCAPE, path
+        assert await fault(client.write_file(box.id, write(path, "x"))) is E.PATH_ESCAPE, path
+        assert await fault(client.edit_file(box.id, edit(path, "root", "x"))) is E.PATH_ESCAPE, path
+        assert await fault(client.put_file(box.id, new_key(), owner(), path, stream(b"x"))) is E.PATH_ESCAPE, path
+        assert await fault(_collect(client.get_file(box.id, path))) is E.PATH_ESCAPE, path
 
 
 async def test_what_is_no_file_never_hangs(box: Box) -> None:

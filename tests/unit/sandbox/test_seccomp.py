@@ -21,7 +21,7 @@ def run(program: bytes, number: int, arch: int, arg0: int = 0) -> int:
         if op == seccomp.LD_W:
             accumulator = struct.unpack_from("<I", data, k)[0]
         elif op == seccomp.RET:
-            return k
+            return int(k)
         else:
             hit = {seccomp.JEQ: accumulator == k, seccomp.JGE: accumulator >= k, seccomp.JSET: bool(accumulator & k)}[
                 op
