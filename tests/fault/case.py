@@ -1,0 +1,122 @@
+"""One task under faults: submitted, watched, hit in the right moment."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from temporalio.client import Client as Temporal
+
+from agents.contracts.event import SandboxClaimed
+from agents.contracts.task import TaskSpec
+from services.cli.connect import local
+from tests.fault.play import MIDDLE, SLOW, Play
+from tests.fault.tally import Tally
+from tests.fault.watch import Watch
+from tests.support.stack import Stack, processes_of
+
+WITHIN_S = 150.0
+PATIENCE_S = 120.0
+"""How long a client waits for an API that is being started again."""
+_POLL_S = 0.01
+
+
+class Kill(NamedTuple):
+    """What was killed, and when by both clocks."""
+
+    what: str
+    at: datetime
+    then: float
+
+
+def poll(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Look again and again until something is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(_POLL_S)
+
+
+class Case:
+    """A task that runs a `Play`. Everything that waits is bounded."""
+
+    def __init__(self, stack: Stack, tally: Tally, play: Play) -> None:
+        self.stack = stack
+        self.tally = tally
+        self.play = play
+        self.kills: list[Kill] = []
+        access = local(stack.data)
+        assert access, "no stack runs"
+        self.client = access.client(patience_s=PATIENCE_S)
+        spec = TaskSpec(instruction=play.instruction, tier="replay", recording=play.name, checks=[play.check])
+        tally.lost += 1
+        self.id = self.client.submit(spec).id
+        self.watch = Watch(access, self.id)
+
+    def close(self) -> None:
+        """Leave the task to itself."""
+        self.watch.close()
+        self.client.close()
+
+    # --- moments ------------------------------------------------------------------------------------------------------
+    def until_middle(self) -> None:
+        """Wait until the long command is in its middle."""
+        self.watch.wait(lambda: self._workspace() is not None, WITHIN_S, "the workspace is there")
+        workspace = self._workspace()
+        assert workspace
+        poll((workspace / MIDDLE).exists, WITHIN_S, "the command is in its middle")
+
+    def until_commands(self, count: int) -> None:
+        """Wait until so many tool calls have ended."""
+        self.watch.wait(lambda: self._count("tool.completed") >= count, WITHIN_S, f"{count} tool calls have ended")
+
+    def until_streaming(self) -> None:
+        """Wait until the slow reply streams."""
+        self.watch.wait(
+            lambda: any(SLOW in delta.text for delta in self.watch.deltas), WITHIN_S, "the slow reply streams"
+        )
+
+    def _count(self, kind: str) -> int:
+        return sum(seen.event.data.type == kind for seen in self.watch.seen)
+
+    def _workspace(self) -> Path | None:
+        """The folder of the task's workspace on this machine."""
+        names = [s.event.data.sandbox_id for s in self.watch.seen if isinstance(s.event.data, SandboxClaimed)]
+        return self.stack.data.sandboxes / "sandboxes" / names[0] / "workspace" if names else None
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+    def kill(self, *names: str) -> None:
+        """SIGKILL processes of the stack, all in the same moment."""
+        self._hit(" and ".join(names), [self.stack.pid(name) for name in names])
+
+    def kill_who_works(self) -> None:
+        """SIGKILL the worker that has the executor's burst."""
+        self._hit("the worker", [asyncio.run(self._who_works())])
+
+    def kill_launcher(self) -> None:
+        """SIGKILL the launcher, and start it again once everything died with it."""
+        mark, launcher = self.stack.mark, self.stack.process
+        assert launcher
+        self._hit("launcher", [launcher.pid])
+        launcher.wait()
+        poll(lambda: not processes_of(mark, self.stack.data.root), 15, "everything died with the launcher")
+        self.stack.start()
+
+    def _hit(self, what: str, pids: Sequence[int]) -> None:
+        self.kills.append(Kill(what, datetime.now(UTC), time.monotonic()))
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.tally.injected += len(pids)
+
+    async def _who_works(self) -> int:
+        settings = self.stack.settings("worker")
+        client = await Temporal.connect(settings.temporal_address, namespace=settings.temporal_namespace)
+        described = await client.get_workflow_handle(f"agent/{self.id}/0/executor/1.work/1").describe()
+        (activity,) = described.raw_description.pending_activities
+        pid = int(activity.last_worker_identity.partition("@")[0])
+        assert pid in (self.stack.pid("worker-1"), self.stack.pid("worker-2"))
+        return pid

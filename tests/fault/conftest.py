@@ -1,0 +1,70 @@
+"""A stack of its own for the tests that kill its parts, and the line that says what came of it."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fault.case import Case
+from tests.fault.play import Move, Play
+from tests.fault.tally import Tally
+from tests.support.stack import Stack, new_data_dir
+
+_TALLY = pytest.StashKey[Tally]()
+
+Begin = Callable[..., Case]
+"""``begin("name", moves, marks)`` submits a task; `moves` and `marks` are made from a word that nobody else uses."""
+
+
+@pytest.fixture(scope="session")
+def tally(pytestconfig: pytest.Config) -> Tally:
+    return pytestconfig.stash.setdefault(_TALLY, Tally())
+
+
+@pytest.fixture(scope="package")
+def killed_stack() -> Iterator[Stack]:
+    """One for all tests here: whatever was killed is back before the next test begins."""
+    root = new_data_dir()
+    recordings = root.parent / "recordings"
+    recordings.mkdir()
+    env = {"LONGHAUL_RECORDINGS_DIR": str(recordings), "LONGHAUL_REPLAY_PACE_MS": "1"}
+    running = Stack(root, env=env)
+    try:
+        yield running.start()
+        assert running.end() == 0, running.said()
+        running.assert_no_leftovers()
+    finally:
+        running.remove()
+
+
+@pytest.fixture
+def begin(killed_stack: Stack, tally: Tally) -> Iterator[Begin]:
+    cases: list[Case] = []
+
+    def submit(name: str, moves: Callable[[str], list[Move]], marks: Callable[[str], list[str]]) -> Case:
+        word = f"{name}-{secrets.token_hex(3)}"
+        play = Play(word, tuple(moves(word)), tuple(marks(word)))
+        play.record(recordings_of(killed_stack))
+        cases.append(Case(killed_stack, tally, play))
+        return cases[-1]
+
+    yield submit
+    for case in cases:
+        case.close()
+    killed_stack.wait(lambda: all(u.state == "ready" for u in killed_stack.report().units), 60, "all is back")
+
+
+def recordings_of(stack: Stack) -> Path:
+    """Where its replay engine finds recordings."""
+    return stack.data.root.parent / "recordings"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    tally = config.stash.get(_TALLY, None)
+    if tally is None or not tally.injected:
+        return
+    terminalreporter.section("faults")
+    for what, seconds in tally.resumes:
+        terminalreporter.write_line(f"{seconds:6.2f} s to the next event  {what}")
+    terminalreporter.write_line(tally.line())
