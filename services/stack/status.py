@@ -54,6 +54,8 @@ def report(data: DataDir) -> StackStatus:
     if holder is None:
         return StackStatus(running=False, data_dir=str(data.root))
     children, noted, run = _children(), _noted(data), data.run()
+    if noted.get("launcher_pid") != holder:
+        noted = {}  # of a launcher that was killed: the one that runs has not written its own yet
     started = (data.lock_file.stat().st_mtime, 0, str(data.log("launcher")))
     units = [_unit("launcher", holder, "ready", *started, [holder])]
     stored = noted.get("units", {})
