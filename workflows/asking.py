@@ -20,9 +20,10 @@ FIRST_DELAY_S = 0.25
 
 def request(held: Held, brief: Brief, turn: Turn, rendered: Rendered, how: Ask, max_tokens: int) -> ModelRequest:
     """The k-th call of a turn. All of it follows from what is stored, so the same key always has the same request."""
+    # its parts are valid already; validating a long history again every turn would cost more each turn
     k = len(turn.attempts) + 1
     room = affordable_reply(rendered.prompt_tokens_estimate, max_tokens, turn.inputs.tokens_left)
-    return ModelRequest(
+    return ModelRequest.model_construct(
         key=held.model_key(turn.turn, k),
         coordinate=coordinate(held.place, held.ref.round, turn.turn, k),
         tenant_id=held.ref.tenant_id,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from agents.contracts.artifact import Artifact
 from agents.contracts.errors import ErrorCode, ErrorInfo
 from agents.contracts.event import EventData
-from agents.contracts.ids import Place, call_key, model_key
+from agents.contracts.ids import Place
 from agents.contracts.model import BadReply, ModelReply, Usage
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason
 from agents.contracts.tool import ToolResult
@@ -25,22 +25,17 @@ class Opened:
 
 @dataclass
 class Held:
-    """An attempt's hold on an agent. `next` numbers its transactions, so that each has a key of its own and one whose
-    commit was not answered is found again instead of done twice."""
+    """An attempt's hold on an agent; its keys are those of `agents.contracts.ids`, made up once. `next` numbers its
+    transactions, so that each has a key of its own and one whose commit was not answered is found again."""
 
     ref: AgentRef
     fence: int
     _number: int = field(default=0, repr=False)
 
-    @property
-    def place(self) -> Place:
-        """Where the agent works."""
-        return self.ref.place
-
-    @property
-    def agent_id(self) -> str:
-        """The agent's id."""
-        return self.ref.place.agent_id
+    def __post_init__(self) -> None:
+        self.place: Place = self.ref.place
+        self.agent_id: str = self.place.agent_id
+        self._stem = f"{self.place.path}/{self.ref.round}"
 
     def next(self) -> str:
         """The key of this attempt's next transaction."""
@@ -49,11 +44,11 @@ class Held:
 
     def model_key(self, turn: int, k: int) -> str:
         """The logical key of a model call."""
-        return model_key(self.place, self.ref.round, turn, k)
+        return f"{self._stem}/{turn}/m{k}"
 
     def call_key(self, turn: int, i: int) -> str:
         """The logical key of a tool call."""
-        return call_key(self.place, self.ref.round, turn, i)
+        return f"{self._stem}/{turn}/c{i}"
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from agents.contracts.message import Mail
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Controls
 from agents.contracts.task import TaskStatus
 from agents.contracts.trajectory import Brief, Turn, TurnInputs
-from services.store import budget, ledger_sql
+from services.store import budget, ledger_fast, ledger_sql
 from services.store.database import Database
 from services.store.ledger_events import Packed, Told, call_rows, of_answer, of_begin, of_results, pack_results
 from services.store.ledger_load import load_turns, round_end
 from services.store.ledger_step import Step, retryable
-from services.store.spill import NO_BODY, Spill, json_text, line
+from services.store.spill import NO_BODY, Body, Spill, json_text, line
 from services.store.tables import agents, rounds, tasks
 from workflows.clock import Clock
 from workflows.records import Answer, Begun, Held, Intent, Opened, Results, RoundEnd, Waiting
@@ -86,6 +86,15 @@ class SqlLedger:
     async def begin(self, held: Held, key: str, done: Results, intent: Intent) -> Begun:
         """T1."""
         packed = await pack_results(self._spill, held, done)
+        if intent.opens:
+            async with retryable(self._db, at_once=True) as conn:
+                inputs = await ledger_fast.begin(Step(conn, held, self._clock.now()), key, packed, intent)
+            if inputs is not None:
+                return Begun(inputs=inputs)
+        return await self._begin_with_care(held, key, packed, intent)
+
+    async def _begin_with_care(self, held: Held, key: str, packed: Packed, intent: Intent) -> Begun:
+        """T1 step by step: whatever can be decided is decided here."""
         async with retryable(self._db) as conn:
             step = Step(conn, held, self._clock.now())
             agent = await step.claim(key)
@@ -167,6 +176,15 @@ class SqlLedger:
     async def answer(self, held: Held, key: str, answer: Answer) -> Controls:
         """T2."""
         body = await self._spill.pack(held.ref.tenant_id, answer.reply)
+        if not answer.resumed:
+            async with retryable(self._db, at_once=True) as conn:
+                controls = await ledger_fast.answer(Step(conn, held, self._clock.now()), key, body, answer)
+            if controls is not None:
+                return controls
+        return await self._answer_with_care(held, key, body, answer)
+
+    async def _answer_with_care(self, held: Held, key: str, body: Body, answer: Answer) -> Controls:
+        """T2 step by step: it was stored before, or it ends a wait that the task shows."""
         async with retryable(self._db) as conn:
             step = Step(conn, held, self._clock.now())
             if not (await step.claim(key)).fresh:

@@ -17,12 +17,14 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     **dict.fromkeys(["fence", "mail_read", "first", "tokens", "cost", "prompt", "completion", "cached"], BigInteger()),
     **dict.fromkeys(["round", "turn", "k", "count", "closes"], Integer()),
     **dict.fromkeys(["opens", "estimate", "warned", "waiting", "resumed"], Boolean()),
+    "least_tokens": BigInteger(),
 }
 
 _NAME = re.compile(r"(?<!:):([a-z_]+)")
 
 
-def _sql(statement: str) -> TextClause:
+def sql(statement: str) -> TextClause:
+    """A statement with the types of its parameters."""
     clause = text(statement)
     found = sorted(set(_NAME.findall(statement)))
     return clause.bindparams(*(bindparam(name, type_=_TYPES.get(name, Text())) for name in found))
@@ -34,7 +36,7 @@ def names(statement: TextClause) -> tuple[str, ...]:
     return tuple(sorted(set(_NAME.findall(statement.text))))
 
 
-CLAIM = _sql("""
+CLAIM = sql("""
 WITH held AS (
     SELECT id, mail_sent, mail_read, turns FROM agents
     WHERE tenant_id = :tenant_id AND id = :agent_id AND fence = :fence
@@ -48,7 +50,7 @@ SELECT mail_sent, mail_read, turns, EXISTS (SELECT 1 FROM once) AS fresh FROM he
 """)
 """Lock the agent where the fence is still ours, and take the transaction's key."""
 
-TASK = _sql("""
+TASK = sql("""
 SELECT last_seq, control_seq, cancel_requested_at IS NOT NULL AS cancel, status, tokens_limit, cost_limit_micro,
     turns_limit, turns, prompt_tokens + completion_tokens AS tokens, cost_micro, reserved_tokens, reserved_cost_micro,
     budget_warned, deadline_at
@@ -56,7 +58,7 @@ FROM tasks WHERE tenant_id = :tenant_id AND id = :task_id
 FOR NO KEY UPDATE
 """)
 
-LOST = _sql("""
+LOST = sql("""
 WITH lost AS (
     UPDATE budget_reservations SET settled_at = :now
     WHERE tenant_id = :tenant_id AND key = :model_key AND fence <> :fence AND settled_at IS NULL
@@ -72,29 +74,35 @@ SELECT EXISTS (SELECT 1 FROM model_calls WHERE tenant_id = :tenant_id AND key = 
 """)
 """What earlier attempts had reserved for the same call: their replies are lost, so they are charged their estimate."""
 
-ASKED = _sql("""
+ASKED = sql("""
 SELECT t.inputs, t.inputs_blob FROM model_calls AS m
 JOIN turns AS t ON t.tenant_id = m.tenant_id AND t.agent_id = m.agent_id AND t.round = m.round AND t.turn = m.turn
 WHERE m.tenant_id = :tenant_id AND m.key = :model_key AND m.fence = :fence
 """)
 """The inputs of the turn of a call that this attempt has asked for."""
 
-_RESULTS = """
+
+def results(only_if: str = "") -> str:
+    """The CTEs that keep results, close their turn and note artifacts. `only_if` names a CTE: where it has no row,
+    nothing is written."""
+    given = f"{only_if}, " if only_if else ""
+    also = f"FROM {only_if} " if only_if else ""
+    return f"""
 done AS (
     UPDATE tool_calls AS c SET result = r.result, result_blob = r.blob, ended_at = :now
-    FROM jsonb_to_recordset(CAST(:results AS jsonb)) AS r(key text, result jsonb, blob jsonb)
+    FROM {given}jsonb_to_recordset(CAST(:results AS jsonb)) AS r(key text, result jsonb, blob jsonb)
     WHERE c.tenant_id = :tenant_id AND c.key = r.key AND c.ended_at IS NULL
 ), kept AS (
     INSERT INTO artifacts (id, tenant_id, task_id, step_id, key, path, sha256, bytes, media_type, created_at)
     SELECT r.id, :tenant_id, :task_id, r.step_id, r.key, r.path, r.sha256, r.bytes, r.media_type, :now
-    FROM jsonb_to_recordset(CAST(:artifacts AS jsonb))
-        AS r(id text, key text, step_id text, path text, sha256 text, bytes bigint,
-            media_type text)
+    FROM {given}jsonb_to_recordset(CAST(:artifacts AS jsonb))
+        AS r(id text, key text, step_id text, path text, sha256 text, bytes bigint, media_type text)
     ON CONFLICT (key) DO NOTHING
 ), closed AS (
-    UPDATE turns SET ended_at = :now
+    UPDATE turns SET ended_at = :now {also}
     WHERE tenant_id = :tenant_id AND agent_id = :agent_id AND round = :round AND turn = :closes AND ended_at IS NULL
 )"""
+
 
 _EVENTS = """
 INSERT INTO events (tenant_id, task_id, seq, type, at, agent_id, step_id, turn, data)
@@ -103,8 +111,8 @@ FROM jsonb_to_recordset(CAST(:events AS jsonb)) AS r(n int, type text, turn int,
 ORDER BY r.n
 """
 
-BEGIN = _sql(f"""
-WITH {_RESULTS}, opened AS (
+BEGIN = sql(f"""
+WITH {results()}, opened AS (
     INSERT INTO turns (tenant_id, agent_id, round, turn, inputs, inputs_blob, started_at)
     SELECT :tenant_id, :agent_id, :round, :turn, CAST(:inputs AS jsonb), CAST(:inputs_blob AS jsonb), :now WHERE :opens
 ), intent AS (
@@ -126,7 +134,7 @@ WITH {_RESULTS}, opened AS (
 ) {_EVENTS}""")
 """T1: results of the turn before, the turn, its intent, its reservation."""
 
-SETTLE = _sql("""
+SETTLE = sql("""
 WITH settled AS (
     UPDATE budget_reservations SET settled_at = :now
     WHERE tenant_id = :tenant_id AND key = :model_key AND fence = :fence AND settled_at IS NULL
@@ -146,7 +154,7 @@ RETURNING last_seq, control_seq, cancel_requested_at IS NOT NULL AS cancel
 """)
 """Settle one call's reservation and take event numbers."""
 
-ANSWER = _sql(f"""
+ANSWER = sql(f"""
 WITH reply AS (
     UPDATE model_calls SET reply = CAST(:reply AS jsonb), reply_blob = CAST(:reply_blob AS jsonb),
         bad = CAST(:bad AS jsonb), answered_at = :now
@@ -165,16 +173,16 @@ WITH reply AS (
 ) {_EVENTS}""")
 """T2: the reply, its calls."""
 
-NUMBER = _sql("""
+NUMBER = sql("""
 UPDATE tasks SET last_seq = last_seq + :count, updated_at = :now
 WHERE tenant_id = :tenant_id AND id = :task_id RETURNING last_seq
 """)
 
-KEEP = _sql(f"WITH {_RESULTS} {_EVENTS}")
+KEEP = sql(f"WITH {results()} {_EVENTS}")
 """Results without a next turn."""
 
-PAUSE = _sql(f"""
-WITH {_RESULTS}, released AS (
+PAUSE = sql(f"""
+WITH {results()}, released AS (
     UPDATE budget_reservations SET settled_at = :now
     WHERE tenant_id = :tenant_id AND agent_id = :agent_id AND settled_at IS NULL RETURNING tokens, cost_micro
 ), agent AS (
@@ -190,8 +198,8 @@ WITH {_RESULTS}, released AS (
 ) {_EVENTS}""")
 """The agent waits: what it had reserved was not used."""
 
-END = _sql(f"""
-WITH {_RESULTS}, settled AS (
+END = sql(f"""
+WITH {results()}, settled AS (
     UPDATE budget_reservations SET settled_at = :now
     WHERE tenant_id = :tenant_id AND agent_id = :agent_id AND settled_at IS NULL RETURNING tokens, cost_micro
 ), round AS (

@@ -27,10 +27,10 @@ _WAITABLE = (TaskStatus.PLANNING, TaskStatus.RUNNING, TaskStatus.REVIEWING)
 
 
 @asynccontextmanager
-async def retryable(db: Database) -> AsyncIterator[AsyncConnection]:
-    """A transaction whose deadlock is a fault that passes. Raises ``STORE_UNAVAILABLE``."""
+async def retryable(db: Database, *, at_once: bool = False) -> AsyncIterator[AsyncConnection]:
+    """A transaction (`at_once`: each statement is one) whose deadlock is a fault that passes: ``STORE_UNAVAILABLE``."""
     try:
-        async with db.begin() as conn:
+        async with db.statement() if at_once else db.begin() as conn:
             yield conn
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) not in _RETRY_STATES:
@@ -91,16 +91,16 @@ class Step:
 
     async def one(self, statement: TextClause, **binds: Any) -> Row[Any]:
         """Run a statement that answers one row."""
-        return (await self.conn.execute(statement, self._bound(statement, binds))).one()
+        return (await self.conn.execute(statement, self.bound(statement, binds))).one()
 
     async def one_or_none(self, statement: TextClause, **binds: Any) -> Row[Any] | None:
         """Run a statement that answers a row or none."""
-        return (await self.conn.execute(statement, self._bound(statement, binds))).one_or_none()
+        return (await self.conn.execute(statement, self.bound(statement, binds))).one_or_none()
 
     async def write(self, statement: TextClause, told: Sequence[Told], last_seq: int, **binds: Any) -> None:
         """Run a writing statement; its events get the numbers after `last_seq`."""
         binds |= {"events": rows(told), "first": last_seq + 1, "count": len(told)}
-        await self.conn.execute(statement, self._bound(statement, binds))
+        await self.conn.execute(statement, self.bound(statement, binds))
 
     def results(self, packed: Packed) -> dict[str, Any]:
         """What every statement that keeps results takes."""
@@ -166,6 +166,7 @@ class Step:
             activity=end.reason.value.replace("_", " "),
         )
 
-    def _bound(self, statement: TextClause, binds: dict[str, Any]) -> dict[str, Any]:
+    def bound(self, statement: TextClause, binds: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of a statement: those of every one, and `binds`."""
         known = self._binds | binds
         return {name: known[name] for name in ledger_sql.names(statement)}
