@@ -39,8 +39,8 @@ class Execs:
         """Put the command in the journal, or find it there.
 
         Raises:
-            LonghaulError: ``VALIDATION_FAILED`` where its id was used for another command; ``INVALID_ARGUMENTS`` for one
-                that no system could start.
+            LonghaulError: ``VALIDATION_FAILED`` where its id was used for another command;
+                ``INVALID_ARGUMENTS`` for one that no system could start.
         """
         _check(request)
         entry = Entry(home.exec_folder(request.exec_id))
