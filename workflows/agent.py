@@ -3,13 +3,15 @@
 from datetime import timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
+    from agents.contracts.errors import ErrorCode
     from agents.contracts.run import AgentOutcome, AgentRef, BurstEnd, BurstReason
     from workflows import options
 
 
-@workflow.defn(name="AgentWorkflow", failure_exception_types=[Exception])
+@workflow.defn(name="AgentWorkflow")
 class AgentWorkflow:
     """Runs bursts until one of them says that the round is over."""
 
@@ -21,7 +23,20 @@ class AgentWorkflow:
 
     @workflow.run
     async def run(self, ref: AgentRef) -> AgentOutcome:
-        """The round's outcome. Cancelling it ends the burst under way first."""
+        """The round's outcome. Cancelling it ends the burst under way first.
+
+        Raises:
+            ApplicationError: a burst failed for good, or this code has a bug (``INTERNAL``): the task ends by it,
+                instead of the workflow task being tried for ever where nobody looks.
+        """
+        try:
+            return await self._bursts()
+        except FailureError:
+            raise
+        except Exception as error:
+            raise ApplicationError(f"{type(error).__name__}: {error}", type=ErrorCode.INTERNAL.value) from error
+
+    async def _bursts(self) -> AgentOutcome:
         bursts = 0
         while True:
             burst = await workflow.execute_activity("run_turns", self._ref, result_type=BurstEnd, **options.BURST)

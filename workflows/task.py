@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.phases import Phases, TaskOver
 
 
-@workflow.defn(name="TaskWorkflow", failure_exception_types=[Exception])
+@workflow.defn(name="TaskWorkflow")
 class TaskWorkflow:
     """Plans, executes, reviews; ends in exactly one way."""
 
@@ -29,7 +29,9 @@ class TaskWorkflow:
         try:
             end = await self._supervised()
         except asyncio.CancelledError:
-            end = TaskEnd(stop_reason=StopReason.CANCELLED)
+            end = _CANCELLED
+        except Exception as error:
+            end = _ended_by(error)
         return await self._finish(end)
 
     @workflow.signal(name="control")
@@ -49,13 +51,13 @@ class TaskWorkflow:
         stops = [asyncio.create_task(self._cancel_requested())]
         if start.deadline_s is not None:
             stops.append(asyncio.create_task(_deadline(start.deadline_s)))
+        stopped: list[asyncio.Task[TaskEnd]] = []
         try:
             await workflow.wait([main, *stops], return_when=asyncio.FIRST_COMPLETED)
+            stopped = [] if main.done() else [stop for stop in stops if stop.done()]
         finally:
             await _cancel_all([*stops, main] if not main.done() else stops)
-        if main.done() and not main.cancelled():
-            return main.result()
-        return next((s.result() for s in stops if s.done() and not s.cancelled()), _CANCELLED)
+        return stopped[0].result() if stopped else main.result()
 
     async def _phases(self, start: TaskStart) -> TaskEnd:
         try:

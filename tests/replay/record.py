@@ -1,0 +1,97 @@
+"""Record histories of real tasks for `test_histories.py`: ``python -m tests.replay.record DATA_DIR``, of a stack.
+
+Records are added when workflow code changes its commands; old ones stay as long as such workflows may still run.
+"""
+
+import asyncio
+import re
+import secrets
+import sys
+from pathlib import Path
+
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.task import Limits
+from services.settings import Settings
+from services.stack.layout import DataDir
+from tests.support.scripts import ScriptedModel, says
+from tests.support.stack import Stack
+from tests.support.team import Team, connect, finish, plan, review, working
+from tests.support.turns import Parts, new_task
+
+HISTORIES = Path(__file__).parent / "histories"
+
+WHOLE = {
+    "planner/1.plan/1/1/m1": plan("one", "two"),
+    "executor/1.one/1/1/m1": finish("one"),
+    "executor/1.two/1/1/m1": finish("two"),
+    "reviewer/1.one/1/1/m1": review("revise", "more"),
+    "executor/1.one/2/1/m1": finish("one again"),
+    "reviewer/1.one/2/1/m1": review("approve"),
+    "reviewer/1.two/1/1/m1": review("approve"),
+    "reviewer/1.final/1/1/m1": review("approve"),
+}
+REPLAN = {
+    "planner/1.plan/1/1/m1": plan("a", "b", b={"depends_on": ["a"]}),
+    "executor/1.a/1/1/m1": finish("a"),
+    "reviewer/1.a/1/1/m1": review("approve"),
+    "executor/1.b/1/1/m1": finish("b"),
+    "reviewer/1.b/1/1/m1": review("replan", "not enough"),
+    "planner/1.plan/2/1/m1": plan("a", "c"),
+    "executor/2.c/1/1/m1": finish("c"),
+    "reviewer/2.c/1/1/m1": review("approve"),
+    "reviewer/2.final/1/1/m1": review("approve"),
+}
+LONG = {
+    "planner/1.plan/1/1/m1": plan("only"),
+    "executor/1.only/1/1/m1": says(("shell", {"command": "sleep 60", "timeout_s": 100})),
+}
+
+
+async def save(team: Team, workflow_id: str, name: str) -> None:
+    """Keep one workflow's history."""
+    history = await team.client.get_workflow_handle(workflow_id).fetch_history()
+    text = re.sub(r'"\d+@[^"]*"', '"recorder"', history.to_json())  # process and host
+    (HISTORIES / f"{name}.json").write_text(text)
+
+
+async def record(parts: Parts, namespace: str, settings: Settings) -> None:
+    """One task of each kind."""
+    client = await connect(settings, namespace)
+    away = ScriptedModel({"planner/1.plan/1/1/m1": LonghaulError(ErrorCode.ENGINE_UNAVAILABLE, "down")})
+    for name, model in (("whole", ScriptedModel(WHOLE)), ("replan", ScriptedModel(REPLAN)), ("outage", away)):
+        async with working(parts, client, model) as team:
+            task = await new_task(parts, "trecord", Limits())
+            handle = await team.start(task)
+            if name == "outage":
+                await asyncio.sleep(4)
+                for place, line in WHOLE.items():
+                    model.say(place, line)
+            await handle.result()
+            await save(team, handle.id, f"task-{name}")
+            await save(team, f"agent/{task.task_id}/0/planner/1.plan/1", f"agent-{name}")
+    async with working(parts, client, ScriptedModel(LONG)) as team:
+        task = await new_task(parts, "trecord", Limits())
+        handle = await team.start(task)
+        await asyncio.sleep(5)
+        await team.cancel(task, handle)
+        await handle.result()
+        await save(team, handle.id, "task-cancelled")
+        await save(team, f"agent/{task.task_id}/0/executor/1.only/1", "agent-cancelled")
+        task = await new_task(parts, "trecord", Limits(wall_s=4))
+        handle = await team.start(task)
+        await handle.result()
+        await save(team, handle.id, "task-deadline")
+
+
+async def main() -> None:
+    """Record."""
+    stack = Stack(Path(sys.argv[1]))
+    stack.data = DataDir(Path(sys.argv[1]))
+    settings = stack.settings("worker")
+    HISTORIES.mkdir(exist_ok=True)
+    async with Parts(settings) as parts:
+        await record(parts, "record-" + secrets.token_hex(3), settings)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
