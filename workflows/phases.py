@@ -61,7 +61,9 @@ class Phases:
         findings: AgentRef | None = None
         for revision in range(1, self._limits.review_rounds + 1):
             plan = await self._plan(revision, findings)
-            findings = await self._steps(plan) or await self._final(plan)
+            # an only step's review is the final one, unless an earlier revision finished the step beside others
+            reviewed = len(plan.steps) == 1 and plan.steps[0].id not in self._done
+            findings = await self._steps(plan) or (None if reviewed else await self._final(plan))
             if findings is None:
                 return TaskEnd(stop_reason=StopReason.COMPLETED)
         raise TaskOver(TaskEnd(stop_reason=StopReason.REJECTED))
@@ -112,9 +114,7 @@ class Phases:
         raise await self._step_over(executor, StopReason.FAILED_CHECKS if failed else StopReason.REJECTED)
 
     async def _final(self, plan: PlanShape) -> AgentRef | None:
-        """Review the whole; findings go to the executor of the last step. A plan of one step is reviewed already."""
-        if len(plan.steps) == 1:
-            return None
+        """Review the whole; findings go to the executor of the last step."""
         last = topological(plan)[-1]
         executor: AgentRef | None = None
         failed = False

@@ -34,8 +34,9 @@ class Shell(Arguments):
 CONTRACT = ToolContract(
     name="shell",
     description=(
-        "Run a shell command in the workspace and read its output and exit code. Each command is a fresh /bin/sh: cd"
-        " and variables do not last, stdin is empty, there is no network. Long output is shown head and tail."
+        "Run a shell command in the workspace and read its output and exit code. Each command is a fresh /bin/sh: cd,"
+        " variables and background processes do not last, files do. stdin is empty, there is no network. Long output is"
+        " shown head and tail."
     ),
     risk=Risk.WRITE,
     idempotency=Idempotency.KEYED,

@@ -25,7 +25,7 @@ class Home:
 
     @property
     def private(self) -> Path:
-        """$HOME inside: caches that outlive a command and are not part of the workspace."""
+        """/tmp inside, with $HOME in it: what outlives a command and is not part of the workspace."""
         return self.root / "private"
 
     @property

@@ -16,7 +16,7 @@ from services.sandbox.template import VENV, Template
 
 HOME = "/tmp/home"
 STAGE = "/tmp"  # as in keeper.py
-TMP_BYTES, SHM_BYTES = 512 << 20, 64 << 20
+SHM_BYTES = 64 << 20
 GRACE_S = 2.0
 NOFILE, NPROC = 4096, 512
 ETC = {
@@ -123,8 +123,7 @@ class NamespaceBackend:
             *self._etc(binds),
             *("--proc", "/proc", "--dev", "/dev", "--size", str(SHM_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"),
             *("--remount-ro", "/dev"),
-            *("--size", str(TMP_BYTES), "--perms", "1777", "--tmpfs", "/tmp"),
-            *("--bind", binds.source(home.private, "private"), HOME),
+            *("--bind", binds.source(home.private, "private"), "/tmp"),
             *("--bind", binds.source(home.workspace, "workspace"), WORKSPACE),
             *self._python(binds),
             *("--remount-ro", "/", "--chdir", WORKSPACE, "--clearenv"),

@@ -42,17 +42,16 @@ class Template:
         return (venv / "bin" / "python").resolve().parents[1]
 
     def seed(self, private: Path, uid: int | None) -> None:
-        """Give a new sandbox's home the caches that are dear to make (matplotlib's list of fonts)."""
+        """Make a new sandbox's home, with the caches that are dear to make (matplotlib's list of fonts)."""
+        home = private / "home"
+        target = home / CACHE
+        target.mkdir(parents=True, exist_ok=True)
         source = (self.folder / "current").resolve() / CACHE
-        if not source.is_dir():
-            return
-        target = private / CACHE
-        target.mkdir(exist_ok=True)
-        for file in source.iterdir():
+        for file in source.iterdir() if source.is_dir() else ():
             if file.is_file():
                 shutil.copyfile(file, target / file.name)
         if uid is not None:
-            for path in (target, *target.iterdir()):
+            for path in (home, target, *target.iterdir()):
                 os.chown(path, uid, uid)
 
 

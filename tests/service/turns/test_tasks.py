@@ -135,6 +135,26 @@ async def test_a_replan_keeps_what_is_done(parts: Parts, client: Client, tenant_
         assert any("b is not enough" in message.content for message in again.messages)
 
 
+async def test_a_replan_to_a_step_that_is_done_still_has_its_final_review(
+    parts: Parts, client: Client, tenant_id: str
+) -> None:
+    model = ScriptedModel(
+        {
+            "planner/1.plan/1/1/m1": plan("a", "b", b={"depends_on": ["a"]}),
+            "executor/1.a/1/1/m1": finish("a done"),
+            "reviewer/1.a/1/1/m1": review("approve"),
+            "executor/1.b/1/1/m1": finish("b done"),
+            "reviewer/1.b/1/1/m1": review("replan", "b is not needed"),
+            "planner/1.plan/2/1/m1": plan("a"),
+            "reviewer/2.final/1/1/m1": review("approve"),
+        }
+    )
+    async with working(parts, client, model) as team:
+        task = await new_task(parts, tenant_id, Limits(), checks=["true"])
+        assert (await (await team.start(task)).result()).stop_reason is StopReason.COMPLETED
+        assert "reviewer/2.final/1/1/m1" in [request.coordinate for request in model.asked]
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.15, 0.3, 0.6, 1.0, 1.5])
 async def test_a_cancel_at_any_moment_leaves_nothing(
     parts: Parts, client: Client, tenant_id: str, after_s: float
