@@ -14,7 +14,7 @@ from temporalio.client import Client as Temporal
 from agents.contracts.event import SandboxClaimed
 from agents.contracts.task import TaskSpec
 from services.cli.connect import local
-from tests.fault.play import MIDDLE, SLOW, Play
+from tests.fault.play import MARKS, MIDDLE, SLOW, Play
 from tests.fault.tally import Tally
 from tests.fault.watch import Watch
 from tests.support.stack import Stack, processes_of
@@ -26,11 +26,12 @@ _POLL_S = 0.01
 
 
 class Kill(NamedTuple):
-    """What was killed, and when by both clocks."""
+    """What was killed, and when by both clocks. `up` is when a stack that was killed whole was up again."""
 
     what: str
     at: datetime
     then: float
+    up: float | None = None
 
 
 def poll(condition: Callable[[], bool], seconds: float, what: str) -> None:
@@ -62,6 +63,15 @@ class Case:
         self.watch.close()
         self.client.close()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last event has come."""
+        return self.watch.ended
+
+    def runs(self, name: str) -> bool:
+        """Whether a process is up, so that it can be killed."""
+        return self.stack.running(name)
+
     # --- moments ------------------------------------------------------------------------------------------------------
     def until_middle(self) -> None:
         """Wait until the long command is in its middle."""
@@ -74,11 +84,21 @@ class Case:
         """Wait until so many tool calls have ended."""
         self.watch.wait(lambda: self._count("tool.completed") >= count, WITHIN_S, f"{count} tool calls have ended")
 
+    def until_event(self, kind: str) -> None:
+        """Wait until there is an event of a type."""
+        self.watch.wait(lambda: self._count(kind) > 0, WITHIN_S, kind)
+
     def until_streaming(self) -> None:
         """Wait until the slow reply streams."""
         self.watch.wait(
             lambda: any(SLOW in delta.text for delta in self.watch.deltas), WITHIN_S, "the slow reply streams"
         )
+
+    def marks_now(self) -> list[str]:
+        """What the file of marks in the workspace holds at this moment."""
+        workspace = self._workspace()
+        assert workspace
+        return (workspace / MARKS).read_text(encoding="utf-8").split()
 
     def _count(self, kind: str) -> int:
         return sum(seen.event.data.type == kind for seen in self.watch.seen)
@@ -93,9 +113,13 @@ class Case:
         """SIGKILL processes of the stack, all in the same moment."""
         self._hit(" and ".join(names), [self.stack.pid(name) for name in names])
 
-    def kill_who_works(self) -> None:
-        """SIGKILL the worker that has the executor's burst."""
-        self._hit("the worker", [asyncio.run(self._who_works())])
+    def kill_worker(self, pid: int) -> None:
+        """SIGKILL the worker that `who_works` found."""
+        self._hit("the worker", [pid])
+
+    def who_works(self) -> int:
+        """The process of the worker that has the executor's burst."""
+        return asyncio.run(self._who_works())
 
     def kill_launcher(self) -> None:
         """SIGKILL the launcher, and start it again once everything died with it."""
@@ -105,6 +129,7 @@ class Case:
         launcher.wait()
         poll(lambda: not processes_of(mark, self.stack.data.root), 15, "everything died with the launcher")
         self.stack.start()
+        self.kills[-1] = self.kills[-1]._replace(up=time.monotonic())
 
     def _hit(self, what: str, pids: Sequence[int]) -> None:
         self.kills.append(Kill(what, datetime.now(UTC), time.monotonic()))

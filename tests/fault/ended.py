@@ -15,7 +15,7 @@ from agents.contracts.task import TaskResult, TaskStatus
 from services.objects.s3 import S3Objects
 from services.store import tables
 from services.store.database import Database
-from tests.fault.case import WITHIN_S, Case
+from tests.fault.case import WITHIN_S, Case, Kill
 from tests.fault.play import MARKS
 
 
@@ -43,12 +43,20 @@ def _count(case: Case, result: TaskResult, marks: Sequence[str], gaps: int, unkn
     tally.unknown += unknown
     tally.gaps += gaps
     tally.repeated += sum(count - 1 for count in Counter(marks).values())
-    for kill in case.kills:
-        after = case.watch.first_after(kill.at)
-        if after is not None:
-            tally.resumes.append((f"{case.play.name}: {kill.what}", after.came - kill.then))
+    tally.resumes += [resumed for kill in case.kills if (resumed := _resumed(case, kill))]
     if result.status is TaskStatus.COMPLETED and set(marks) >= set(case.play.marks):
         tally.lost -= 1
+
+
+def _resumed(case: Case, kill: Kill) -> tuple[str, float] | None:
+    """From a kill to the next event; from the moment when all was up again where the whole stack was started anew."""
+    after = case.watch.first_after(kill.at)
+    if after is None:
+        return None
+    seconds, what = after.came - kill.then, f"{case.play.name}: {kill.what}"
+    if kill.up is None:
+        return what, seconds
+    return f"{what} ({seconds:.1f} s with the start of the stack)", max(0.0, after.came - kill.up)
 
 
 def _pages(case: Case) -> list[Event]:

@@ -6,7 +6,7 @@ from tests.fault.conftest import Begin
 from tests.fault.ended import examine
 from tests.fault.play import Move, long, short, slow
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(240)  # a busy machine takes its time to start a stack
 
 SERVERS = ("postgres", "temporal", "nats", "seaweedfs")
 WRITES = 16
@@ -29,12 +29,16 @@ def marks_of_writes(word: str) -> list[str]:
     return [f"{word}-{n}" for n in range(1, WRITES + 1)]
 
 
+def with_few(word: str) -> list[Move]:
+    return [short(mark) for mark in marks_of_few(word)]
+
+
+def marks_of_few(word: str) -> list[str]:
+    return [f"{word}-{n}" for n in (1, 2, 3)]
+
+
 def with_slow(word: str) -> list[Move]:
     return [short(f"{word}-1"), slow(f"{word}-2"), short(f"{word}-3")]
-
-
-def marks_with_slow(word: str) -> list[str]:
-    return [f"{word}-{n}" for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("names", [("worker-1", "worker-2"), ("runner",), ("api", "relay")], ids="-and-".join)
@@ -42,13 +46,18 @@ def test_killed_in_the_middle_of_a_command(begin: Begin, names: tuple[str, ...])
     case = begin("-".join(names), with_long, marks_with_long)
     case.until_middle()
     case.kill(*names)
+    assert len(case.marks_now()) == 2, "the command had ended before the kill"
     examine(case)
+    assert "api" not in names or case.watch.connections > 1
 
 
 def test_the_worker_of_a_command_killed_in_its_middle(begin: Begin) -> None:
     case = begin("worker", with_long, marks_with_long)
+    case.until_commands(1)
+    worker = case.who_works()
     case.until_middle()
-    case.kill_who_works()
+    case.kill_worker(worker)
+    assert len(case.marks_now()) == 2, "the command had ended before the kill"
     examine(case)
 
 
@@ -57,25 +66,39 @@ def test_a_server_killed_under_writes(begin: Begin, name: str) -> None:
     case = begin(name, with_writes, marks_of_writes)
     case.until_commands(WRITES // 3)
     case.kill(name)
+    assert len(case.marks_now()) < WRITES, "the writes were over before the kill"
+    examine(case)
+
+
+@pytest.mark.parametrize(
+    "names", [("temporal",), ("postgres",), ("runner",), ("worker-1", "worker-2")], ids="-and-".join
+)
+def test_killed_while_a_review_begins(begin: Begin, names: tuple[str, ...]) -> None:
+    """Between two agents: the workspace is copied, the task's check runs, workflows take turns."""
+    case = begin("review-" + "-".join(names), with_few, marks_of_few)
+    case.until_event("review.started")
+    case.kill(*names)
     examine(case)
 
 
 def test_the_model_killed_in_the_middle_of_a_reply(begin: Begin) -> None:
-    case = begin("model", with_slow, marks_with_slow)
+    case = begin("model", with_slow, marks_of_few)
     case.until_streaming()
     case.kill("replay")
     examine(case)
 
 
 def test_the_worker_killed_in_the_middle_of_a_reply(begin: Begin) -> None:
-    case = begin("asker", with_slow, marks_with_slow)
+    case = begin("asker", with_slow, marks_of_few)
+    case.until_commands(1)
+    worker = case.who_works()
     case.until_streaming()
-    case.kill_who_works()
+    case.kill_worker(worker)
     examine(case)
 
 
 def test_the_launcher_killed_while_no_command_runs(begin: Begin) -> None:
-    case = begin("launcher", with_slow, marks_with_slow)
+    case = begin("launcher", with_slow, marks_of_few)
     case.until_streaming()
     case.kill_launcher()
     examine(case)

@@ -33,7 +33,7 @@ class Watch:
         self.deltas: list[Delta] = []
         self.connections = 0
         self._access = access
-        self._ended = False
+        self.ended = False
         self._leave = threading.Event()
         self._more = threading.Condition()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -52,7 +52,7 @@ class Watch:
 
     def to_end(self, seconds: float) -> None:
         """Wait for the task's last event."""
-        self.wait(lambda: self._ended, seconds, "the end of the task")
+        self.wait(lambda: self.ended, seconds, "the end of the task")
 
     def first_after(self, at: datetime) -> Seen | None:
         """The first event that happened after a moment."""
@@ -66,10 +66,10 @@ class Watch:
         headers = {"Authorization": f"Bearer {self._access.key}"}
         timeout = httpx.Timeout(5.0, read=READ_S)
         with httpx.Client(base_url=self._access.url, headers=headers, timeout=timeout) as http:
-            while not self._ended and not self._leave.is_set():
+            while not self.ended and not self._leave.is_set():
                 with suppress(httpx.TransportError):  # the API was killed: that is what the tests are about
                     self._connect(http)
-                self._leave.wait(0 if self._ended else _PAUSE_S)
+                self._leave.wait(0 if self.ended else _PAUSE_S)
 
     def _connect(self, http: httpx.Client) -> None:
         last = self.numbers[-1] if self.seen else 0
@@ -90,5 +90,5 @@ class Watch:
                 self.deltas.append(Delta.model_validate_json(data))
             elif kind != "end":
                 self.seen.append(Seen(Event.model_validate_json(data), time.monotonic()))
-                self._ended = kind in TERMINAL_TYPES
+                self.ended = kind in TERMINAL_TYPES
             self._more.notify_all()

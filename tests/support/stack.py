@@ -98,10 +98,17 @@ class Stack:
 
     def pid(self, name: str) -> int:
         """The process of a unit, without the figures of `unit` that take their time."""
-        noted = json.loads((self.data.root / "status.json").read_text())
-        pid = noted["units"][name]["pid"]
+        pid = self._noted(name)["pid"]
         assert isinstance(pid, int), f"{name} does not run"
         return pid
+
+    def running(self, name: str) -> bool:
+        """Whether a unit is ready."""
+        return bool(self._noted(name)["state"] == "ready")
+
+    def _noted(self, name: str) -> dict[str, Any]:
+        noted: dict[str, dict[str, dict[str, Any]]] = json.loads((self.data.root / "status.json").read_text())
+        return noted["units"][name]
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Signal one process of the stack."""
