@@ -81,8 +81,8 @@ class Case:
         poll((workspace / MIDDLE).exists, WITHIN_S, "the command is in its middle")
 
     def until_commands(self, count: int) -> None:
-        """Wait until so many tool calls have ended."""
-        self.watch.wait(lambda: self._count("tool.completed") >= count, WITHIN_S, f"{count} tool calls have ended")
+        """Wait until so many commands have ended."""
+        self.watch.wait(lambda: self._count("exec.exited") >= count, WITHIN_S, f"{count} commands have ended")
 
     def until_event(self, kind: str) -> None:
         """Wait until there is an event of a type."""
