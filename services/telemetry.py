@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 _FIELDS: ContextVar[dict[str, str] | None] = ContextVar("longhaul_log_fields", default=None)
 
@@ -25,7 +24,8 @@ _API_KEY = re.compile(r"\blh_[A-Za-z0-9_-]{20,}")
 _MIN_SECRET_CHARS = 6
 _QUIET_S = 30.0
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "temporal_log", "color_message"}
-_TEMPORAL_CORE = "temporalio.core"
+TEMPORAL_CORE = "temporalio.core"
+"""The logger that Temporal's core logs to."""
 
 
 @contextmanager
@@ -50,13 +50,6 @@ def configure(process: str, settings: BaseSettings | None = None, *, level: str 
     # these tell of every request, retry and reconnect at INFO
     for name in ("uvicorn.access", "httpx", "httpcore", "botocore", "boto3", "urllib3", "aiohttp.access", "nats"):
         logging.getLogger(name).setLevel(logging.WARNING)
-
-
-def temporal_runtime() -> Runtime:
-    """The runtime for this process's Temporal client: what its core logs comes through our handler."""
-    forward = LogForwardingConfig(logging.getLogger(_TEMPORAL_CORE), prepend_target_on_message=False)
-    quiet = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=quiet, forwarding=forward)))
 
 
 def secrets_of(settings: BaseSettings) -> set[str]:
@@ -129,7 +122,7 @@ class OncePerOutage(logging.Filter):
         if record.levelno < logging.WARNING or not record.name.startswith(("temporalio", "nats", "asyncio")):
             return True
         # Temporal's core writes counts and times into its text: there, where it comes from is the key
-        what = "" if record.name.startswith(_TEMPORAL_CORE) else str(record.msg)
+        what = "" if record.name.startswith(TEMPORAL_CORE) else str(record.msg)
         key = (record.name, record.levelno, what)
         now = time.monotonic()
         last, dropped = self._seen.get(key, (-_QUIET_S, 0))

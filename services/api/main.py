@@ -26,6 +26,7 @@ from services.objects.s3 import S3Objects
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.store.database import Database
+from services.temporal import runtime as temporal_runtime
 
 _GRACE_S = 2
 """What requests under way get to end; streams are told to at once."""
@@ -68,7 +69,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             settings.temporal_address,
             namespace=settings.temporal_namespace,
             data_converter=pydantic_data_converter,
-            runtime=telemetry.temporal_runtime(),
+            runtime=temporal_runtime(),
             lazy=True,
         )
         runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value(), patience_s=1.0)

@@ -6,15 +6,14 @@ from collections.abc import Coroutine
 from datetime import timedelta
 
 from temporalio.client import Client
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from agents.contracts.errors import LonghaulError
 from agents.contracts.run import TaskRef
 from services.store import tasks
 from services.store.database import Database
-from workflows.options import WORKFLOW_QUEUE, WORKFLOW_TASK_TIMEOUT
+from services.temporal import start_task, workflow_id
+from workflows.options import WORKFLOW_QUEUE
 from workflows.ports import Live
 
 _PATIENCE = timedelta(seconds=2)
@@ -60,26 +59,14 @@ class Workflows:
             log.info("a workflow is left to the reconciler", extra={"task_id": ref.task_id, "why": repr(error)})
 
     async def _start_once(self, ref: TaskRef) -> None:
-        try:
-            await self._client.start_workflow(
-                "TaskWorkflow",
-                ref,
-                id=f"task/{ref.task_id}",
-                task_queue=WORKFLOW_QUEUE,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                task_timeout=WORKFLOW_TASK_TIMEOUT,
-                rpc_timeout=_PATIENCE,
-            )
-        except WorkflowAlreadyStartedError:
-            log.debug("the workflow has already run", extra={"task_id": ref.task_id})
+        await start_task(self._client, ref, WORKFLOW_QUEUE, _PATIENCE)
         async with self._db.begin() as conn:
             await tasks.mark_started(conn, ref.tenant_id, ref.task_id)
 
     async def _signal(self, ref: TaskRef, control_seq: int) -> None:
         try:
             async with asyncio.timeout(_PATIENCE.total_seconds()):
-                handle = self._client.get_workflow_handle(f"task/{ref.task_id}")
+                handle = self._client.get_workflow_handle(workflow_id(ref.task_id))
                 await handle.signal("control", control_seq, rpc_timeout=_PATIENCE)
         except _AWAY as error:
             log.info("a signal is left to the reconciler", extra={"task_id": ref.task_id, "why": repr(error)})

@@ -21,6 +21,7 @@ from services.relay.reservations import settle_orphans
 from services.relay.starts import Reconciler, Workflows
 from services.settings import Settings
 from services.store.database import Database
+from services.temporal import runtime as temporal_runtime
 from workflows.options import WORKFLOW_QUEUE
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         settings.temporal_address,
         namespace=settings.temporal_namespace,
         data_converter=pydantic_data_converter,
-        runtime=telemetry.temporal_runtime(),
+        runtime=temporal_runtime(),
         lazy=True,
     )
     wake = asyncio.Event()

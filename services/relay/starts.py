@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Row, select
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from agents.contracts.errors import ErrorCode, LonghaulError
@@ -20,7 +18,7 @@ from services.store.database import Database
 from services.store.tables import events as event_rows
 from services.store.tables import task_starts, tasks
 from services.store.tasks import mark_started
-from workflows.options import WORKFLOW_TASK_TIMEOUT
+from services.temporal import start_task, workflow_id
 from workflows.ports import Live
 
 log = logging.getLogger(__name__)
@@ -39,23 +37,9 @@ class Workflows:
         self._client = client
         self._queue = queue
 
-    async def start(self, ref: TaskRef) -> None:
-        """Start a task's workflow; one that runs or has run is left alone."""
-        try:
-            await _asked(
-                self._client.start_workflow(
-                    "TaskWorkflow",
-                    ref,
-                    id=workflow_id(ref.task_id),
-                    task_queue=self._queue,
-                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    task_timeout=WORKFLOW_TASK_TIMEOUT,
-                    rpc_timeout=_PATIENCE,
-                )
-            )
-        except WorkflowAlreadyStartedError:
-            log.info("the workflow has already run", extra={"task_id": ref.task_id})
+    async def start(self, ref: TaskRef, *, even_if_it_ran: bool = False) -> None:
+        """Start a task's workflow; one that runs is left alone."""
+        await _asked(start_task(self._client, ref, self._queue, _PATIENCE, even_if_it_ran=even_if_it_ran))
 
     async def signal(self, task_id: str, control_seq: int) -> bool:
         """Tell a task's workflow to look at its controls; False where there is no such workflow."""
@@ -95,7 +79,7 @@ class Reconciler:
     async def remind_of_cancels(self) -> bool:
         """Signal every task whose cancel has been asked for and that has not ended."""
         query = (
-            select(tasks.c.id, tasks.c.tenant_id, tasks.c.control_seq)
+            select(tasks.c.id, tasks.c.tenant_id, tasks.c.epoch, tasks.c.control_seq)
             .join(task_starts, task_starts.c.task_id == tasks.c.id)
             .where(
                 tasks.c.ended_at.is_(None),
@@ -138,8 +122,11 @@ class Reconciler:
 
     async def _remind(self, row: Row[Any]) -> None:
         await self._live.control(row.tenant_id, row.id)
-        if not await self._workflows.signal(row.id, row.control_seq) and row.id not in self._told:
-            await self._tell_if_gone(row)
+        if not await self._workflows.signal(row.id, row.control_seq):
+            # its workflow is gone: a new one finds the cancel, ends what is left and says so
+            await self._workflows.start(
+                TaskRef(tenant_id=row.tenant_id, task_id=row.id, epoch=row.epoch), even_if_it_ran=True
+            )
 
     async def _tell_if_gone(self, row: Row[Any]) -> None:
         if await self._workflows.running(row.id):
@@ -161,11 +148,6 @@ class Reconciler:
             gone = events.Draft(TaskStalled(detail="its workflow is gone; nothing works on it any more"))
             await events.append(conn, tenant_id=tenant_id, task_id=task_id, at=datetime.now(UTC), drafts=[gone])
         return True
-
-
-def workflow_id(task_id: str) -> str:
-    """The id of a task's workflow."""
-    return f"task/{task_id}"
 
 
 async def _described(handle: Any) -> tuple[WorkflowExecutionStatus | None]:

@@ -1,6 +1,6 @@
 """What anyone may see of tasks: rows read into the contracts' views. Nothing here writes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -118,7 +118,7 @@ def _summary(row: RowMapping) -> dict[str, Any]:
     return {**row, "usage": usage, "instruction": row["instruction_excerpt"][:SUMMARY_CHARS]}
 
 
-async def _steps(conn: AsyncConnection, tenant_id: str, task: Mapping[str, Any]) -> list[StepView]:
+async def _steps(conn: AsyncConnection, tenant_id: str, task: RowMapping) -> list[StepView]:
     query = (
         select(steps)
         .where(
@@ -136,7 +136,7 @@ async def _steps(conn: AsyncConnection, tenant_id: str, task: Mapping[str, Any])
     ]
 
 
-async def _agents(conn: AsyncConnection, tenant_id: str, task: Mapping[str, Any]) -> list[AgentView]:
+async def _agents(conn: AsyncConnection, tenant_id: str, task: RowMapping) -> list[AgentView]:
     query = (
         select(agents)
         .where(agents.c.tenant_id == tenant_id, agents.c.task_id == task["id"], agents.c.epoch == task["epoch"])
@@ -145,7 +145,7 @@ async def _agents(conn: AsyncConnection, tenant_id: str, task: Mapping[str, Any]
     return [AgentView.model_validate(dict(row)) for row in (await conn.execute(query)).mappings()]
 
 
-async def _checks(conn: AsyncConnection, tenant_id: str, task: Mapping[str, Any]) -> list[CheckResult]:
+async def _checks(conn: AsyncConnection, tenant_id: str, task: RowMapping) -> list[CheckResult]:
     """The results of the last time the checks ran."""
     mine = and_(checks.c.tenant_id == tenant_id, checks.c.task_id == task["id"], checks.c.epoch == task["epoch"])
     last = (

@@ -24,6 +24,7 @@ from services.store.rounds import SqlRounds
 from services.store.spill import Spill
 from services.store.steps import SqlSteps
 from services.store.task_runs import SqlTasks
+from services.temporal import runtime as temporal_runtime
 from services.worker.clock import SystemClock
 from services.worker.loop import WorkLoop
 from services.worker.run import Activity, build, run_until
@@ -105,7 +106,7 @@ async def adapters(settings: Settings) -> AsyncIterator[World]:
 
 async def temporal(settings: Settings, stop: asyncio.Event) -> Client | None:
     """A connection to Temporal, however long it takes; None where the process is stopped first."""
-    runtime = telemetry.temporal_runtime()
+    runtime = temporal_runtime()
     while not stop.is_set():
         try:
             return await Client.connect(

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.model import ModelReply, ModelRequest, Usage
@@ -12,7 +12,7 @@ Line = ModelReply | LonghaulError | Callable[[ModelRequest], ModelReply | Longha
 
 
 def says(
-    *calls: tuple[str, dict[str, object]], text: str = "", tokens: int = 10, finish: str = "tool_calls"
+    *calls: tuple[str, Mapping[str, object]], text: str = "", tokens: int = 10, finish: str = "tool_calls"
 ) -> ModelReply:
     """A reply with these calls."""
     made = tuple(

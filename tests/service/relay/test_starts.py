@@ -7,17 +7,18 @@ from typing import NamedTuple
 import pytest
 from sqlalchemy import select, text, update
 from temporalio import workflow
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from agents.contracts.errors import LonghaulError
 from agents.contracts.model import Delta
 from agents.contracts.run import TaskRef
-from services.relay.starts import Reconciler, Workflows, workflow_id
+from services.relay.starts import Reconciler, Workflows
 from services.settings import Settings
 from services.store.database import Database
 from services.store.tables import events, task_starts, tasks
+from services.temporal import workflow_id
 from tests.service.rooms import add_task, database, fresh_database
 
 LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
@@ -174,11 +175,14 @@ async def test_a_task_whose_workflow_is_gone_is_told_of_once_and_not_started_aga
         asked = {"cancel_requested_at": LONG_AGO, "control_seq": 1}
         await conn.execute(update(tasks).where(tasks.c.id == cancelling).values(asked))
     await room.reconciler.remind_of_cancels()
-    assert await room.stalled() == [cancelling]
+    assert await room.stalled() == []
+    again = await room.client.get_workflow_handle(workflow_id(cancelling)).describe()
+    assert again.status is WorkflowExecutionStatus.RUNNING  # it finds the cancel and ends the task
     other = Reconciler(room.db, Workflows(room.client, room.queue), room.live)  # type: ignore[arg-type]
     for _ in range(2):
         await room.reconciler.find_stalled()
         await other.find_stalled(idle_s=0)
         await other.remind_of_cancels()
-    assert await room.stalled() == sorted([gone, cancelling])
+    assert await room.stalled() == [gone]
+    await room.client.get_workflow_handle(workflow_id(cancelling)).terminate()
     await room.client.get_workflow_handle(workflow_id(runs)).terminate()

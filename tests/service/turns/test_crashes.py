@@ -45,7 +45,7 @@ def mortal(ports: Ports, life: Life) -> Ports:
         ledger=Mortal(ports.ledger, life, "ledger"),
         model=Mortal(ports.model, life, "model"),
         runner=runner,
-        bench=SandboxBench(runner, ports.bench._objects, ports.clock),  # type: ignore[attr-defined,arg-type]
+        bench=SandboxBench(runner, ports.bench._objects, ports.clock),  # type: ignore[attr-defined]
     )
 
 

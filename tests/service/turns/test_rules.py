@@ -14,7 +14,7 @@ from services.mailbox.link import connect
 from services.store import tables
 from services.worker.tools import SandboxBench
 from tests.support.mortal import Life, Mortal
-from tests.support.scripts import ScriptedModel, place_in, says
+from tests.support.scripts import Line, ScriptedModel, place_in, says
 from tests.support.stack import Stack
 from tests.support.turns import Parts, new_scene, until
 
@@ -155,7 +155,7 @@ async def test_8_a_message_that_comes_during_the_last_call_is_read(parts: Parts,
 
 async def test_9_reads_overlap_writes_do_not_and_a_control_call_stands_alone(parts: Parts, tenant_id: str) -> None:
     slow = ("shell", {"command": "sleep 0.3; echo $(date +%s%N) >> order; echo a >> order"})
-    script = [
+    script: list[Line] = [
         says(slow, ("shell", {"command": "echo b >> order"}), ("read_file", {"path": "order"})),
         says(("finish_step", {"summary": "no"}), ("read_file", {"path": "order"})),
         FINISH,
@@ -246,7 +246,8 @@ class LosingRunner:
     async def exec(self, sandbox_id: str, request: ExecRequest) -> ExecStatus:
         """Run it, and forget how it ended."""
         status = await self._runner.exec(sandbox_id, request)
-        return status.model_copy(update={"state": ExecState.LOST, "reason": "lost", "exit_code": None})
+        lost: ExecStatus = status.model_copy(update={"state": ExecState.LOST, "reason": "lost", "exit_code": None})
+        return lost
 
 
 async def test_15_an_unknown_outcome_is_told_as_such(parts: Parts, tenant_id: str) -> None:
@@ -261,4 +262,4 @@ async def test_15_an_unknown_outcome_is_told_as_such(parts: Parts, tenant_id: st
 
 
 async def _has(scene: Any, kind: str) -> bool:
-    return (await scene.count())[kind] > 0
+    return bool((await scene.count())[kind])

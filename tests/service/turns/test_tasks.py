@@ -193,7 +193,7 @@ async def test_an_outage_of_the_engine_is_slept_through(parts: Parts, client: Cl
         handle = await team.start(task)
 
         async def waits() -> bool:
-            return (await team.row(task)).status == "waiting"
+            return bool((await team.row(task)).status == "waiting")
 
         await until(waits, 20)
         assert (await team.row(task)).waiting_for == "engine"
