@@ -15,7 +15,7 @@ from sqlalchemy.types import TypeEngine
 _TYPES: dict[str, TypeEngine[Any]] = {
     "now": DateTime(timezone=True),
     **dict.fromkeys(["fence", "mail_read", "first", "tokens", "cost", "prompt", "completion", "cached"], BigInteger()),
-    **dict.fromkeys(["round", "turn", "k", "count", "closes"], Integer()),
+    **dict.fromkeys(["round", "turn", "k", "count", "closes", "done_turn"], Integer()),
     **dict.fromkeys(["opens", "estimate", "warned", "waiting", "resumed"], Boolean()),
     "least_tokens": BigInteger(),
 }
@@ -91,7 +91,8 @@ def results(only_if: str = "") -> str:
 done AS (
     UPDATE tool_calls AS c SET result = r.result, result_blob = r.blob, ended_at = :now
     FROM {given}jsonb_to_recordset(CAST(:results AS jsonb)) AS r(key text, result jsonb, blob jsonb)
-    WHERE c.tenant_id = :tenant_id AND c.key = r.key AND c.ended_at IS NULL
+    WHERE c.tenant_id = :tenant_id AND c.agent_id = :agent_id AND c.round = :round AND c.turn = :done_turn
+        AND c.key = r.key AND c.ended_at IS NULL
 ), kept AS (
     INSERT INTO artifacts (id, tenant_id, task_id, step_id, key, path, sha256, bytes, media_type, created_at)
     SELECT r.id, :tenant_id, :task_id, r.step_id, r.key, r.path, r.sha256, r.bytes, r.media_type, :now

@@ -107,6 +107,7 @@ class Step:
         done = packed.done
         return {
             "results": packed.rows,
+            "done_turn": done.turn,
             "artifacts": packed.artifacts,
             "closes": done.turn if done.completes else None,
         }
