@@ -14,7 +14,7 @@ from services.stack.servers.context import Context
 from services.stack.unit import Unit
 
 WORKERS = 2
-TASK_QUEUES = ("lh-wf", "lh-burst")
+TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY"}
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 _PASSED_ON = (*_PROXIES, "SSL_CERT_FILE", "SSL_CERT_DIR")
 
@@ -116,15 +116,10 @@ async def _connected(context: Context, user: str) -> bool:
 
 
 async def _polled(context: Context) -> bool:
-    """Whether Temporal sees a worker at both queues."""
-    for queue in TASK_QUEUES:
-        path = f"/api/v1/namespaces/{temporal.NAMESPACE}/task-queues/{queue}"
-        kind = (
-            "?taskQueueType=TASK_QUEUE_TYPE_ACTIVITY"
-            if queue == "lh-burst"
-            else "?taskQueueType=TASK_QUEUE_TYPE_WORKFLOW"
-        )
-        answer = await ask(context.ports["temporal_http"], path + kind)
+    """Whether Temporal sees a worker at every queue."""
+    for queue, kind in TASK_QUEUES.items():
+        path = f"/api/v1/namespaces/{temporal.NAMESPACE}/task-queues/{queue}?taskQueueType=TASK_QUEUE_TYPE_{kind}"
+        answer = await ask(context.ports["temporal_http"], path)
         if answer.status != 200 or not json.loads(answer.body or b"{}").get("pollers"):
             return False
     return True
