@@ -301,7 +301,8 @@ async def _faults(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _fault(code: ErrorCode, detail: str) -> web.Response:
-    return _json(RunnerFault(code=code, detail=detail), status=code.rule.status)
+    plain = detail.encode("utf-8", "replace").decode()  # a file's name need not be text, an answer must be
+    return _json(RunnerFault(code=code, detail=plain), status=code.rule.status)
 
 
 def _json(body: BaseModel | None, status: int = 200) -> web.Response:

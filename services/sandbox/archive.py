@@ -2,7 +2,6 @@
 
 import os
 import posixpath
-import stat
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +65,8 @@ def _members(path: Path) -> Iterator[Members]:
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r|gz" if packed else "r|", tarinfo=_Info) as archive:
                 yield _bounded(archive)
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
+        # RecursionError: tarfile calls itself for each of a row of extended headers
         raise LonghaulError(E.INVALID_ARCHIVE, f"this is not a sound tar archive: {error}") from error
     except OSError as error:  # gzip's own faults have no number
         if error.errno is not None:
@@ -160,11 +160,8 @@ def _make(root: Root, folder: int, leaf: str, archive: tarfile.TarFile, member: 
         os.symlink(_link_target(member), leaf, dir_fd=folder)
         return
     if member.islnk():  # a copy: no two names for one file
-        fd = root.open(_name(member.linkname), os.O_RDONLY | os.O_NONBLOCK, links=False)
+        fd, info = root.regular(_name(member.linkname), links=False)
         with os.fdopen(fd, "rb") as source:
-            info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                raise LonghaulError(E.INVALID_ARCHIVE, f"{member.name}: a hard link to something that is not a file")
             _write(folder, leaf, source, info.st_mode, info.st_mtime)
         return
     content = archive.extractfile(member)

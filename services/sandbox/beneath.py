@@ -157,9 +157,9 @@ class Root:
             os.close(fd)
         return real[len(root) + 1 :] if real.startswith(root + "/") else path
 
-    def regular(self, path: str) -> tuple[int, os.stat_result]:
+    def regular(self, path: str, *, links: bool = True) -> tuple[int, os.stat_result]:
         """An open regular file and its state; ENXIO or EISDIR for anything else."""
-        fd = self.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        fd = self.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY, links=links)
         info = os.fstat(fd)
         if stat.S_ISREG(info.st_mode):
             return fd, info

@@ -143,13 +143,14 @@ class RunnerClient:
     async def _upload(self, path: str, params: dict[str, str], owner: Owner, data: AsyncIterator[bytes]) -> None:
         """Once: the stream cannot be read again, so a connection that breaks on the way is the caller's to repeat."""
         headers = {OWNER_HEADER: owner.model_dump_json()}
+        source = _Source(data)
         try:
             async with self._open().put(
-                self._url + path, params=params, headers=headers, data=data, timeout=_timeout(UPLOAD_S)
+                self._url + path, params=params, headers=headers, data=source.read(), timeout=_timeout(UPLOAD_S)
             ) as response:
                 await _raise_fault(response)
         except _LOST as error:
-            raise _unavailable(error) from error
+            raise source.fault or _unavailable(error) from error
 
     async def _call(
         self,
@@ -203,6 +204,23 @@ class RunnerClient:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers, connector=aiohttp.TCPConnector(limit=0))
         return self._session
+
+
+class _Source:
+    """A stream to upload. The HTTP library shows a fault of it as a lost connection; `fault` is what it really was."""
+
+    def __init__(self, data: AsyncIterator[bytes]) -> None:
+        self._data = data
+        self.fault: LonghaulError | None = None
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """The stream's pieces."""
+        try:
+            async for piece in self._data:
+                yield piece
+        except LonghaulError as fault:
+            self.fault = fault
+            raise
 
 
 def _timeout(total_s: float) -> aiohttp.ClientTimeout:

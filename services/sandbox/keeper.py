@@ -48,7 +48,9 @@ def durable_json(path: str, value: dict[str, Any], *, exclusive: bool = False) -
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if exclusive else os.O_TRUNC)
     fd = os.open(temporary, flags, 0o600)
     try:
-        os.write(fd, json.dumps(value).encode())
+        left = memoryview(json.dumps(value).encode())
+        while left:  # on a disk that is just full a part is written, and only the next write says so
+            left = left[os.write(fd, left) :]
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -81,7 +81,9 @@ def write(path: Path, record: BaseModel) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(fd, record.model_dump_json().encode())
+        left = memoryview(record.model_dump_json().encode())
+        while left:  # on a disk that is just full a part is written, and only the next write says so
+            left = left[os.write(fd, left) :]
         os.fsync(fd)
     finally:
         os.close(fd)

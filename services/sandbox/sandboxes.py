@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -49,14 +50,17 @@ class Sandboxes:
         self._deleting: set[Path] = set()
         self._root = os.geteuid() == 0
         self._uids: set[int] = set()
+        self._uids_lock = threading.Lock()  # sandboxes are built in threads, and no two may get one user
 
     def prepare(self) -> None:
-        """At start: make the folders, finish what was cut, learn which users are taken."""
+        """At start: make the folders, drop what was half made or half sent, learn which users are taken."""
         for folder in (self._live, self._making, self._trash):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
         for half in self._making.iterdir():
             tree.delete(half)
+        for upload in self._live.glob("*/staging/upload-*"):
+            upload.unlink(missing_ok=True)
         self._uids = {home.meta.uid for home in self.homes() if home.meta.uid is not None}
         self._uids |= {home.meta.uid for home in map(load, self._trash.iterdir()) if home and home.meta.uid is not None}
 
@@ -237,8 +241,9 @@ class Sandboxes:
     def _take_uid(self) -> int | None:
         if not self._root:
             return None
-        uid = next(n for n in range(FIRST_UID, FIRST_UID + UIDS) if n not in self._uids)
-        self._uids.add(uid)
+        with self._uids_lock:
+            uid = next(n for n in range(FIRST_UID, FIRST_UID + UIDS) if n not in self._uids)
+            self._uids.add(uid)
         return uid
 
     def _give_uid(self, uid: int | None) -> None:

@@ -1,8 +1,10 @@
 """Whole folders: copied and deleted without recursion and without following links, however deep they are."""
 
 import contextlib
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from services.sandbox.beneath import Root
@@ -34,12 +36,12 @@ def _delete_one(top: int, name: str, moved: int) -> int:
     if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
         os.unlink(name, dir_fd=top)
         return moved
-    os.chmod(name, 0o700, dir_fd=top)  # lstat said folder and nothing runs: not a link
+    _unlock(top, name)
     folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
     try:
         for inner in os.listdir(folder):
             if stat.S_ISDIR(os.lstat(inner, dir_fd=folder).st_mode):
-                os.chmod(inner, 0o700, dir_fd=folder)  # moving a folder writes its own ".."
+                _unlock(folder, inner)  # moving a folder writes its own ".."
                 while _exists(top, f".d{moved}"):
                     moved += 1
                 os.rename(inner, f".d{moved}", src_dir_fd=folder, dst_dir_fd=top)
@@ -49,6 +51,15 @@ def _delete_one(top: int, name: str, moved: int) -> int:
         os.close(folder)
     os.rmdir(name, dir_fd=top)
     return moved
+
+
+def _unlock(parent: int, name: str) -> None:
+    """Give us all rights to a folder. It is held while that is done: a link in its place is never followed."""
+    folder = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{folder}", 0o700)
+    finally:
+        os.close(folder)
 
 
 def _exists(folder: int, name: str) -> bool:
@@ -116,12 +127,37 @@ def _copy_file(source: int, target: int, name: str, info: os.stat_result) -> Non
     read = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source)
     write = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=target)
     try:
-        while data := os.read(read, CHUNK):
-            view = memoryview(data)
-            while view:
-                view = view[os.write(write, view) :]
+        size = 0
+        for start, end in _written(read):
+            size = _copy_span(read, write, start, end)
+        os.ftruncate(write, max(size, os.fstat(read).st_size))  # a hole at the end
         os.fchmod(write, stat.S_IMODE(info.st_mode) & 0o777)
         os.utime(write, ns=(info.st_atime_ns, info.st_mtime_ns))
     finally:
         os.close(read)
         os.close(write)
+
+
+def _written(fd: int) -> Iterator[tuple[int, int]]:
+    """The parts of a file that are not holes: one that claims a terabyte and holds nothing costs nothing to copy."""
+    end = 0
+    while True:
+        try:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                return
+            raise
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, end
+
+
+def _copy_span(read: int, write: int, start: int, end: int) -> int:
+    """Copy the bytes from `start` up to `end`; where it came to, which is less for a file that shrinks."""
+    at = start
+    while at < end and (data := os.pread(read, min(CHUNK, end - at), at)):
+        view = memoryview(data)
+        while view:
+            done = os.pwrite(write, view, at)
+            view, at = view[done:], at + done
+    return at

@@ -38,6 +38,7 @@ BAD = {
     "link out": ([member("l", kind=tarfile.SYMTYPE, to="/etc")], E.PATH_ESCAPE),
     "link up": ([member("d/l", kind=tarfile.SYMTYPE, to="../../x")], E.PATH_ESCAPE),
     "hard link out": ([member("l", kind=tarfile.LNKTYPE, to="../x")], E.PATH_ESCAPE),
+    "a name that is no text": ([member("\udcff/../../x", b"x")], E.PATH_ESCAPE),
     "device": ([member("d", kind=tarfile.CHRTYPE)], E.INVALID_ARCHIVE),
     "fifo": ([member("d", kind=tarfile.FIFOTYPE)], E.INVALID_ARCHIVE),
 }
@@ -51,7 +52,8 @@ async def test_what_leads_out_is_refused_before_anything_is_written(box: Box) ->
     assert await box.out("ls -A") == ""
 
 
-NO_ARCHIVE = (b"", b"no tar at all" * 100, b"\x1f\x8b\x08\x00broken", tar(member("a", b"x" * 9999))[:60])
+NESTED = tar(*[member("x", b"9 path=a\n", kind=tarfile.XHDTYPE)] * 3_000, member("f"))
+NO_ARCHIVE = (b"", b"no tar at all" * 100, b"\x1f\x8b\x08\x00broken", tar(member("a", b"x" * 9999))[:60], NESTED)
 
 
 async def test_what_is_no_archive(box: Box) -> None:

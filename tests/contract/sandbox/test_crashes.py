@@ -151,6 +151,9 @@ async def test_what_was_half_made_or_marked_gone_is_removed(own_runner: RunnerPr
         home = own_runner.home(box.id)
         home.gone.touch()
         _give_like(home.gone, own_runner.data)
+        upload = own_runner.home(kept.id).staging / "upload-1"
+        upload.touch()
+        _give_like(upload, own_runner.data)
         half, odd = own_runner.data / "making" / "sbx_half-1", own_runner.data / "sandboxes" / "sbx_odd"
         for folder in (half, odd):
             (folder / "workspace" / "deep").mkdir(parents=True)
@@ -161,6 +164,7 @@ async def test_what_was_half_made_or_marked_gone_is_removed(own_runner: RunnerPr
             await client.info(box.id)
         assert caught.value.code is ErrorCode.SANDBOX_NOT_FOUND
         assert (await client.info(kept.id)).id == kept.id
+        assert not upload.exists()
 
 
 def _give_like(folder: Path, like: Path) -> None:

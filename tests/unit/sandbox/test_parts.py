@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from services.sandbox import tree
+from services.sandbox import records, tree
 from services.sandbox.beneath import Root, relative
 from services.sandbox.journal import Kept
-from services.sandbox.keeper import Output
+from services.sandbox.keeper import Output, durable_json
 from services.sandbox.waiting import SharedLock
 
 
@@ -109,6 +109,35 @@ def test_a_copy_leaves_links_as_they_are_and_special_files_out(tmp_path: Path) -
     assert os.readlink(target / "out") == "/etc/passwd"
     assert (target / "d").stat().st_mtime_ns == 10**18
     assert (target / "d" / "f").stat().st_size == 3_000_000
+
+
+def test_a_copy_keeps_holes(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    with (source / "f").open("wb") as file:
+        file.write(b"head")
+        file.seek(1 << 30)
+        file.write(b"middle")
+        file.truncate(1 << 40)
+    tree.copy(source, target, None)
+    copied = (target / "f").stat()
+    assert copied.st_size == 1 << 40
+    assert copied.st_blocks * 512 < 1 << 20
+    with (target / "f").open("rb") as file:
+        assert file.read(4) == b"head"
+        file.seek(1 << 30)
+        assert file.read(7) == b"middle\0"
+
+
+def test_a_record_that_is_written_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
+    records.write(tmp_path / "r.json", records.Started(pid=1, at=2.0))
+    durable_json(str(tmp_path / "k.json"), {"pid": 1, "at": 2.0})
+    monkeypatch.undo()
+    for name in ("r.json", "k.json"):
+        assert records.read(tmp_path / name, records.Started) == records.Started(pid=1, at=2.0)
 
 
 @pytest.mark.parametrize(
