@@ -1,5 +1,6 @@
 """One agent doing one round: a loop of bursts, and the durable waits between them. It holds cursors only."""
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -43,6 +44,8 @@ class AgentWorkflow:
             bursts += 1
             if burst.reason.final:
                 return AgentOutcome(reason=burst.reason, verdict=burst.verdict, error=burst.error)
+            if workflow.cancellation_reason() is not None:
+                raise asyncio.CancelledError  # the burst ended by itself before the cancel could reach it
             await self._wait(burst)
             if workflow.info().is_continue_as_new_suggested() or bursts >= options.BURSTS_BEFORE_CONTINUE:
                 await workflow.wait_condition(workflow.all_handlers_finished)

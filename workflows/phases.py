@@ -3,8 +3,10 @@
 import asyncio
 
 from temporalio import workflow
+from temporalio.workflow import ActivityConfig
 
 with workflow.unsafe.imports_passed_through():
+    from agents.contracts.base import Wire
     from agents.contracts.errors import ErrorInfo
     from agents.contracts.ids import FINAL_STEP, PLAN_STEP, Place, Role
     from agents.contracts.run import (
@@ -47,6 +49,7 @@ class Phases:
     def __init__(self, task: TaskRef, start: TaskStart) -> None:
         self._task = task
         self._limits = start.limits
+        self._stopping = False
         self._done: set[str] = set()
         self._rounds: dict[str, AgentRef] = {}
         """The executor round that each step has reached, by step id."""
@@ -57,10 +60,11 @@ class Phases:
         Raises:
             TaskOver: it ended otherwise.
         """
-        await workflow.execute_activity("prepare_workspace", self._task, **options.LONG)
+        await self._do("prepare_workspace", self._task, options.LONG)
         findings: AgentRef | None = None
         for revision in range(1, self._limits.review_rounds + 1):
             plan = await self._plan(revision, findings)
+            self._done &= {step.id for step in plan.steps}  # what a plan dropped and a later one asks for is done anew
             # an only step's review is the final one, unless an earlier revision finished the step beside others
             reviewed = len(plan.steps) == 1 and plan.steps[0].id not in self._done
             findings = await self._steps(plan) or (None if reviewed else await self._final(plan))
@@ -68,12 +72,18 @@ class Phases:
                 return TaskEnd(stop_reason=StopReason.COMPLETED)
         raise TaskOver(TaskEnd(stop_reason=StopReason.REJECTED))
 
+    def stop(self) -> None:
+        """Schedule nothing more. Goes with a cancel, which is lost on an activity or a child that ends by itself before
+        the request reaches it: its result comes as if nobody had asked."""
+        self._stopping = True
+
     async def _plan(self, revision: int, findings: AgentRef | None) -> PlanShape:
         planner = self._agent(Role.PLANNER, PLAN_STEP, 1, revision)
-        await workflow.execute_activity("open_round", RoundStart(agent=planner, findings_of=findings), **options.QUICK)
+        await self._do("open_round", RoundStart(agent=planner, findings_of=findings))
         _must_finish(await self._child(planner))
         record = PlanRecord(planner=planner, revision=revision)
         plan: PlanShape = await workflow.execute_activity("record_plan", record, result_type=PlanShape, **options.QUICK)
+        self._go_on()
         return plan
 
     async def _steps(self, plan: PlanShape) -> AgentRef | None:
@@ -95,7 +105,7 @@ class Phases:
                     if asked is None:
                         self._done.add(step)
         finally:
-            await _stop(list(running.values()))
+            await self._stop(list(running.values()))
 
     async def _step(self, revision: int, step: str, *, final: bool) -> AgentRef | None:
         """Executor and reviewer in turns until it is approved (None) or the plan has to change (that review)."""
@@ -133,8 +143,8 @@ class Phases:
 
     async def _execute(self, executor: AgentRef, findings: AgentRef | None) -> None:
         self._rounds[executor.place.step] = executor
-        await workflow.execute_activity("start_step", StepChange(executor=executor), **options.QUICK)
-        await workflow.execute_activity("open_round", RoundStart(agent=executor, findings_of=findings), **options.QUICK)
+        await self._do("start_step", StepChange(executor=executor))
+        await self._do("open_round", RoundStart(agent=executor, findings_of=findings))
         outcome = await self._child(executor)
         if outcome.reason is not BurstReason.FINISHED:
             end = _end_of(outcome)
@@ -143,16 +153,18 @@ class Phases:
     async def _step_over(self, executor: AgentRef, reason: StopReason, error: ErrorInfo | None = None) -> TaskOver:
         end = TaskEnd(stop_reason=reason, error=error)
         if reason is not StopReason.CANCELLED:
-            await workflow.execute_activity("fail_step", StepChange(executor=executor, end=end), **options.QUICK)
+            await self._do("fail_step", StepChange(executor=executor, end=end))
         return TaskOver(end)
 
     async def _review(self, review: ReviewStart) -> ReviewEnd:
-        await workflow.execute_activity("prepare_review", review, **options.LONG)
+        await self._do("prepare_review", review, options.LONG)
         _must_finish(await self._child(review.reviewer))
         end: ReviewEnd = await workflow.execute_activity("apply_review", review, result_type=ReviewEnd, **options.QUICK)
+        self._go_on()
         return end
 
     async def _child(self, ref: AgentRef) -> AgentOutcome:
+        self._go_on()
         outcome: AgentOutcome = await workflow.execute_child_workflow(
             "AgentWorkflow",
             ref,
@@ -163,7 +175,26 @@ class Phases:
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
+        self._go_on()
         return outcome
+
+    async def _stop(self, steps: "list[asyncio.Task[AgentRef | None]]") -> None:
+        """Cancel what still runs and wait for it; what it raises was decided elsewhere."""
+        if steps:
+            self.stop()
+        for step in steps:
+            step.cancel()
+        await asyncio.gather(*steps, return_exceptions=True)
+
+    async def _do(self, activity: str, argument: Wire, config: ActivityConfig = options.QUICK) -> None:
+        """An activity that answers nothing."""
+        self._go_on()
+        await workflow.execute_activity(activity, argument, **config)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._stopping:
+            raise asyncio.CancelledError
 
     def _agent(self, role: Role, step: str, revision: int, round_no: int) -> AgentRef:
         place = Place(task_id=self._task.task_id, epoch=self._task.epoch, role=role, revision=revision, step=step)
@@ -182,10 +213,3 @@ def _end_of(outcome: AgentOutcome) -> TaskEnd:
 def _must_finish(outcome: AgentOutcome) -> None:
     if outcome.reason is not BurstReason.FINISHED:
         raise TaskOver(_end_of(outcome))
-
-
-async def _stop(tasks: "list[asyncio.Task[AgentRef | None]]") -> None:
-    """Cancel what still runs and wait for it; what it raises was decided elsewhere."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -47,7 +47,8 @@ class TaskWorkflow:
             return _ended_by(error)
         if start.cancel_requested:
             return TaskEnd(stop_reason=StopReason.CANCELLED)
-        main = asyncio.create_task(self._phases(start))
+        phases = Phases(self._ref, start)
+        main = asyncio.create_task(_run(phases))
         stops = [asyncio.create_task(self._cancel_requested())]
         if start.deadline_s is not None:
             stops.append(asyncio.create_task(_deadline(start.deadline_s)))
@@ -56,18 +57,10 @@ class TaskWorkflow:
             await workflow.wait([main, *stops], return_when=asyncio.FIRST_COMPLETED)
             stopped = [] if main.done() else [stop for stop in stops if stop.done()]
         finally:
+            if not main.done():
+                phases.stop()
             await _cancel_all([*stops, main] if not main.done() else stops)
         return stopped[0].result() if stopped else main.result()
-
-    async def _phases(self, start: TaskStart) -> TaskEnd:
-        try:
-            return await Phases(self._ref, start).run()
-        except TaskOver as over:
-            return over.end
-        except Exception as error:
-            if is_cancelled_exception(error):
-                raise asyncio.CancelledError from error
-            return _ended_by(error)
 
     async def _cancel_requested(self) -> TaskEnd:
         """Return once the rows say that the task shall be cancelled; signals only wake."""
@@ -98,6 +91,17 @@ class TaskWorkflow:
 
 
 _CANCELLED = TaskEnd(stop_reason=StopReason.CANCELLED)
+
+
+async def _run(phases: Phases) -> TaskEnd:
+    try:
+        return await phases.run()
+    except TaskOver as over:
+        return over.end
+    except Exception as error:
+        if is_cancelled_exception(error):
+            raise asyncio.CancelledError from error
+        return _ended_by(error)
 
 
 async def _deadline(seconds: float) -> TaskEnd:
