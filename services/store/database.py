@@ -7,6 +7,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from agents.contracts.errors import ErrorCode, LonghaulError
+from services.store.spill import json_text
 
 _AWAY = {"57P01", "57P02", "57P03", "53300"}
 """What a server answers that is shutting down, has crashed, is starting, or has no connection to spare."""
@@ -23,6 +24,7 @@ class Database:
             max_overflow=pool_size if max_overflow is None else max_overflow,
             pool_timeout=10,
             pool_pre_ping=False,
+            json_serializer=json_text,
         )
         self._at_once = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 

@@ -218,3 +218,19 @@ async def test_a_lost_sandbox_ends_the_task_by_its_code(parts: Parts, client: Cl
         assert end.error is not None
         assert end.error.code in (ErrorCode.SANDBOX_NOT_FOUND, ErrorCode.SANDBOX_LOST)
         assert (await team.types(task))[-1] == "task.failed"
+
+
+async def test_a_check_may_say_anything(parts: Parts, client: Client, tenant_id: str) -> None:
+    model = ScriptedModel(
+        {
+            "planner/1.plan/1/1/m1": plan("only"),
+            "executor/1.only/1/1/m1": finish(),
+            "reviewer/1.only/1/1/m1": review("approve"),
+        }
+    )
+    async with working(parts, client, model) as team:
+        task = await new_task(parts, tenant_id, Limits(), checks=["printf 'a\\000b\\377c'"])
+        end = await (await team.start(task)).result()
+        assert end.stop_reason is StopReason.COMPLETED, end
+        [said] = [e.data.output for e in await team.events(task) if e.data.type == "exec.exited"]
+        assert said == "a\ufffdb\ufffdc"
