@@ -71,7 +71,7 @@ def check(values: Any, what: str) -> None:
     Raises:
         ApplicationError: ``PAYLOAD_TOO_LARGE``, final.
     """
-    size = sum(len(v.model_dump_json()) for v in values if isinstance(v, BaseModel))
+    size = sum(len(v.model_dump_json().encode()) for v in values if isinstance(v, BaseModel))
     if size > HARD_BYTES:
         raise ApplicationError(
             f"{what} has {size} bytes; at most {HARD_BYTES} cross Temporal, the rest goes by reference",

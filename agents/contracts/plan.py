@@ -1,5 +1,6 @@
 """A plan: a directed acyclic graph of steps."""
 
+import json
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Literal
 
@@ -9,6 +10,8 @@ from agents.contracts.base import Edge, Wire
 from agents.contracts.ids import FINAL_STEP, PLAN_STEP, StepId
 
 MAX_STEPS = 50
+SHAPE_MAX_BYTES = 24 * 1024
+"""What ids, dependencies and resources of all steps may weigh: they cross the orchestrator, which takes 32 KiB."""
 Tier = Literal["auto", "fast", "full", "replay"]
 """The tiers a user may name. `replay` plays recorded model replies and never improvises."""
 
@@ -50,9 +53,20 @@ def plan_problems(plan: Plan) -> list[str]:
     problems += [f"step id {i!r} is reserved" for i in ids if i in (PLAN_STEP, FINAL_STEP)]
     for step in plan.steps:
         problems += [f"step {step.id!r} depends on {d!r}, which is not a step" for d in step.depends_on if d not in ids]
+    size = _shape_bytes(plan)
+    if size > SHAPE_MAX_BYTES:
+        problems.append(
+            f"ids, depends_on and resources of all steps weigh {size} bytes together, at most {SHAPE_MAX_BYTES}:"
+            " shorten ids and resources, name only direct dependencies"
+        )
     if not problems:
         try:
             TopologicalSorter({s.id: s.depends_on for s in plan.steps}).prepare()
         except CycleError as cycle:
             problems.append("these steps depend on each other in a circle: " + " -> ".join(cycle.args[1]))
     return problems
+
+
+def _shape_bytes(plan: Plan) -> int:
+    parts = [[step.id, *step.depends_on, *step.resources] for step in plan.steps]
+    return len(json.dumps(parts, ensure_ascii=False).encode("utf-8", "replace"))

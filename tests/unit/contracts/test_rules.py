@@ -10,9 +10,11 @@ from pydantic import BaseModel, ValidationError
 from agents.contracts import event
 from agents.contracts.base import Edge, Wire
 from agents.contracts.errors import RULES, ErrorCode, FaultClass, Fenced, LonghaulError
-from agents.contracts.plan import Plan, PlanStep
+from agents.contracts.plan import Plan, PlanStep, plan_problems
+from agents.contracts.run import PlanShape, StepShape
 from agents.contracts.task import InputFile, Limits, TaskSpec
 from tests.unit.contracts.samples import EVENTS
+from workflows import sizes
 
 SUBJECTS = {
     "task",
@@ -155,3 +157,26 @@ def test_contracts_are_frozen_and_say_what_they_are() -> None:
 def test_a_plan_step_needs_something_to_be_judged_by() -> None:
     with pytest.raises(ValidationError):
         PlanStep(id="a", title="t", instructions="i", acceptance=[])
+
+
+def _fan(n: int, resources: list[str]) -> Plan:
+    ids = [f"s{i:039d}" for i in range(n)]
+    return Plan(
+        steps=[
+            PlanStep(id=s, title="t", instructions="i", acceptance=["a"], depends_on=ids[:i], resources=resources)
+            for i, s in enumerate(ids)
+        ]
+    )
+
+
+@pytest.mark.parametrize("plan", [_fan(50, []), _fan(2, ["path:" + "\u20ac" * 1_900] * 20)])
+def test_a_plan_too_heavy_to_schedule_is_its_authors_to_mend(plan: Plan) -> None:
+    [problem] = plan_problems(plan)
+    assert "at most 24576" in problem
+
+
+def test_a_plan_that_is_accepted_can_be_scheduled() -> None:
+    plan = _fan(22, ["path:" + "a" * 40] * 10)
+    assert plan_problems(plan) == []
+    shapes = [StepShape(id=s.id, depends_on=tuple(s.depends_on), resources=tuple(s.resources)) for s in plan.steps]
+    sizes.check([PlanShape(revision=1, steps=tuple(shapes))], "the shape")
