@@ -22,7 +22,7 @@ from agents.contracts.model import (
 )
 from services.inference.body import QUIRKS, encode, prompt_chars
 from services.inference.endpoints import Endpoint, endpoint_for, proxy_for
-from services.inference.failures import excerpt, from_status, refused_field
+from services.inference.failures import excerpt, from_status, refused_field, whole
 from services.inference.pacing import Coalescer
 from services.inference.reply import ReplyParts, aborted
 from services.inference.stream import chunks
@@ -102,7 +102,7 @@ class OpenAiModel:
                     async for chunk in chunks(response, self._max_bytes):
                         await said.push(parts.add(chunk))
                     return response.headers.get("X-Engine-Id")
-                text = (await response.content.read(MAX_REFUSAL_BYTES)).decode("utf-8", "replace")
+                text = await _refusal(response)
                 field = refused_field(response.status, text)
                 if endpoint.replay or field is None or field in quirks:
                     raise from_status(endpoint, response.status, response.headers, text, datetime.now(UTC))
@@ -139,7 +139,7 @@ class OpenAiModel:
     ) -> ModelReply:
         calls = parts.tool_calls(request.key)
         return ModelReply(
-            text=parts.text,
+            text=whole(parts.text),
             tool_calls=calls,
             finish_reason=parts.finish_reason or ("tool_calls" if calls else "stop"),
             usage=self._usage(request, endpoint, parts),
@@ -166,6 +166,14 @@ class OpenAiModel:
             prompt, completion = -(-prompt_chars(request) // CHARS_PER_TOKEN), -(-written // CHARS_PER_TOKEN)
         cost = 0 if endpoint.replay else self.estimate_cost_micro(prompt, completion)
         return Usage(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=completion, cost_micro=cost)
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> str:
+    """What an engine says beside an error status, however many pieces it comes in."""
+    said = bytearray()
+    while len(said) < MAX_REFUSAL_BYTES and (piece := await response.content.read(MAX_REFUSAL_BYTES - len(said))):
+        said += piece
+    return said.decode("utf-8", "replace")
 
 
 def _headers(endpoint: Endpoint, request: ModelRequest) -> dict[str, str]:

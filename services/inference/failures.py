@@ -20,9 +20,18 @@ _TOO_LONG = re.compile(
 _REPLAY = {c.value: c for c in (ErrorCode.REPLAY_MISMATCH, ErrorCode.REPLAY_NOT_RECORDED)}
 
 
+def whole(text: str) -> str:
+    """The text as UTF-8 can hold it: a pair of surrogates whose halves came apart is joined, a half alone is U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def excerpt(text: str) -> str:
     """A text cut to what a message can hold, on one line."""
-    flat = " ".join(text.split())
+    flat = " ".join(whole(text).split())
     return flat if len(flat) <= _EXCERPT else flat[:_EXCERPT] + "…"
 
 

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Awaitable, Callable
 
+from services.inference.failures import whole
+
 INTERVAL_S = 0.05
 
 
@@ -27,4 +29,4 @@ class Coalescer:
         text, self._held = "".join(self._held), []
         self._last = self._clock()
         if text:
-            await self._on_text(text)
+            await self._on_text(whole(text))

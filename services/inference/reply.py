@@ -7,7 +7,7 @@ from typing import Any
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.tool import ToolCall
-from services.inference.failures import error_of, excerpt, is_too_long
+from services.inference.failures import error_of, excerpt, is_too_long, whole
 
 Json = dict[str, Any]
 
@@ -101,7 +101,7 @@ class ReplyParts:
             own = "call_" + hashlib.sha256(f"{key}/c{i}".encode()).hexdigest()[:20]
             call_id = own if not call.id or call.id in seen else call.id
             seen.add(call_id)
-            calls.append(ToolCall(id=call_id, name=call.name, arguments=call.arguments))
+            calls.append(ToolCall(id=whole(call_id), name=whole(call.name), arguments=whole(call.arguments)))
         return tuple(calls)
 
 
