@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from temporalio import activity
 
-from agents.contracts.errors import LonghaulError
+from agents.contracts.errors import ErrorCode, LonghaulError
 from workflows import failures, options
 
 T = TypeVar("T")
@@ -35,6 +35,8 @@ async def doing(elsewhere: Elsewhere, work: Coroutine[Any, Any, T], *, gives_up:
     try:
         return await elsewhere(work)
     except LonghaulError as error:
+        if error.code is ErrorCode.INTERNAL:  # a bug of another process: it may well be there at every try
+            raise failures.unexpected(error, activity.info().attempt if gives_up else 0) from error
         raise failures.to_application(error) from error
     except asyncio.CancelledError:
         raise
