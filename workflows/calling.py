@@ -1,13 +1,13 @@
 """Running the tool calls of a reply: in its order, neighbours that only read side by side, each under its key."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 
 from agents.contracts.errors import ErrorCode, FaultClass, LonghaulError
 from agents.contracts.sandbox import Owner
 from agents.contracts.tool import Idempotency, ToolResult
 from agents.contracts.trajectory import Brief, Turn
+from agents.tools.arguments import parse_object
 from agents.tools.control import accepted
 from agents.tools.faults import observe
 from agents.tools.finish_step import FinishStep
@@ -122,7 +122,7 @@ def _saved_paths(turns: Sequence[Turn]) -> set[str]:
     for turn in turns:
         for call, result in zip(turn.reply.tool_calls if turn.reply else (), turn.results, strict=False):
             if call.name == "save_artifact" and result is not None and result.ok:
-                paths.add(_plain(str(json.loads(call.arguments).get("path", ""))))
+                paths.add(_plain(str(parse_object(call.arguments).get("path", ""))))
     return paths
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Row, Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agents.contracts.base import read_stored
 from agents.contracts.errors import ErrorInfo
 from agents.contracts.model import BadReply, ModelReply
 from agents.contracts.run import BurstEnd, BurstReason
@@ -47,7 +48,7 @@ async def round_end(spill: Spill, tenant_id: str, row: Row[Any], turn_count: int
     """The answer that the burst which ended this round gave or would have given."""
     outcome = await spill.text(tenant_id, row.outcome, row.outcome_blob)
     reviewed = outcome is not None and "verdict" in json.loads(outcome)
-    verdict = SubmitReview.model_validate_json(outcome).verdict if reviewed and outcome else None
+    verdict = read_stored(SubmitReview, outcome).verdict if reviewed and outcome else None
     return BurstEnd(
         reason=BurstReason(row.reason),
         turns=turn_count,

@@ -2,6 +2,7 @@
 
 from temporalio import activity
 
+from agents.contracts.base import read_stored
 from agents.contracts.run import ReviewEnd, ReviewStart, TaskRef
 from agents.contracts.sandbox import ExecRequest, ExecStatus, SandboxSpec
 from agents.contracts.task import CheckResult
@@ -60,7 +61,7 @@ class ReviewActivities:
         if review.executor is None or material.plan is None:
             return None
         step = review.executor.place.step
-        said = FinishStep.model_validate_json(await self._rounds.outcome(review.executor))
+        said = read_stored(FinishStep, await self._rounds.outcome(review.executor))
         title = next((s.title for s in material.plan.plan.steps if s.id == step), step)
         return StepReport(
             step_id=step,
@@ -105,7 +106,7 @@ class ReviewActivities:
         return result
 
     async def _apply(self, review: ReviewStart) -> ReviewEnd:
-        said = SubmitReview.model_validate_json(await self._rounds.outcome(review.reviewer))
+        said = read_stored(SubmitReview, await self._rounds.outcome(review.reviewer))
         await self._steps.end_review(review, said.verdict, said.findings, said.evidence)
         await self._give_back(task_of(review.reviewer), clean_copy_id(review.reviewer))
         failed = review.final and await self._steps.checks_failed(review)

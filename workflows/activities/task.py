@@ -2,6 +2,7 @@
 
 from temporalio import activity
 
+from agents.contracts.base import read_stored
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.plan import Plan
 from agents.contracts.run import (
@@ -136,7 +137,7 @@ class RoundActivities:
         await self._rounds.open_round(ref, brief, findings)
 
     async def _record(self, record: PlanRecord) -> PlanShape:
-        plan = Plan.model_validate_json(await self._rounds.outcome(record.planner))
+        plan = read_stored(Plan, await self._rounds.outcome(record.planner))
         return await self._rounds.record_plan(record.planner, record.revision, plan)
 
 
@@ -144,4 +145,4 @@ async def findings_of(rounds: RoundStore, review: AgentRef | None) -> list[str]:
     """What a review found, or nothing."""
     if review is None:
         return []
-    return list(SubmitReview.model_validate_json(await rounds.outcome(review)).findings)
+    return list(read_stored(SubmitReview, await rounds.outcome(review)).findings)
