@@ -15,12 +15,21 @@ from services.stack.unit import Unit
 
 WORKERS = 2
 TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY"}
+_SERVERS = ("PG_", "TEMPORAL_", "NATS_")
+_NEEDS: Mapping[str, tuple[str, ...]] = {
+    "api": (*_SERVERS, "S3_", "API_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
+    "worker": (*_SERVERS, "S3_", "RUNNER_", "REPLAY_", "MODEL_"),
+    "relay": _SERVERS,
+    "runner": ("RUNNER_",),
+    "migrate": ("PG_",),
+}
+"""Beginnings of the variables that a role gets; it can lose no secret that it never had."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 _PASSED_ON = (*_PROXIES, "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 def environment(context: Context, role: str, template: Path, user: Mapping[str, str]) -> dict[str, str]:
-    """The environment of one of our processes. `role` is api, worker or relay for NATS; others get no NATS user."""
+    """The environment of one of our processes: what its role needs and no more."""
     ports, secrets = context.ports, context.secrets
     nats = {
         "api": secrets.nats_api_password,
@@ -53,8 +62,10 @@ def environment(context: Context, role: str, template: Path, user: Mapping[str, 
         "REPLAY_URL": f"http://{HOST}:{ports['replay']}/v1",
         "REPLAY_TOKEN": secrets.replay_token,
     }
+    wanted = tuple(f"LONGHAUL_{beginning}" for beginning in _NEEDS[role])
     models = {name: value for name, value in user.items() if name.startswith("LONGHAUL_MODEL_")}
-    return {**_python(context, user), **models, **{f"LONGHAUL_{name}": str(value) for name, value in values.items()}}
+    every = models | {f"LONGHAUL_{name}": str(value) for name, value in values.items()}
+    return _python(context, user) | {name: value for name, value in every.items() if name.startswith(wanted)}
 
 
 def migrate_environment(context: Context, template: Path, user: Mapping[str, str]) -> dict[str, str]:

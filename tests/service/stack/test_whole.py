@@ -51,7 +51,14 @@ def test_each_process_gets_its_own_secrets_only(stack: Stack) -> None:
         assert secrets.api_key not in values, name
         assert secrets.pg_admin_password not in values, name
         assert secrets.s3_admin_secret_key not in values, name
-    assert secrets.pg_password not in seen["replay"]
+    holders = {
+        secrets.pg_password: {"api", "relay", "worker-1", "worker-2"},
+        secrets.s3_secret_key: {"api", "worker-1", "worker-2"},
+        secrets.runner_token: {"api", "runner", "worker-1", "worker-2"},
+        secrets.replay_token: {"replay", "worker-1", "worker-2"},
+    }
+    for secret, names in holders.items():
+        assert {name for name, values in seen.items() if secret in values} == names
     assert [name for name, values in seen.items() if secrets.nats_relay_password in values] == ["nats", "relay"]
 
 
