@@ -8,6 +8,7 @@
 130  interrupted; what was started goes on unless the message says otherwise
 """
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -55,6 +56,10 @@ def guarded() -> Iterator[None]:
         fail(str(fault), TASK_FAILED)
     except StackError as fault:
         fail(str(fault), STACK)
+    except OSError as fault:  # a file that cannot be read, a folder that cannot be written
+        if fault.errno == errno.EPIPE:  # whoever read our output has read enough
+            raise
+        fail(str(fault), USAGE)
     except KeyboardInterrupt:
         typer.echo("Interrupted.", err=True)
         raise typer.Exit(INTERRUPTED) from None

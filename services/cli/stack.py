@@ -68,7 +68,7 @@ def up(
     """Start everything and stay until Ctrl-C (a second one hurries)."""
     data = data_dir_of(data_dir)
     if detach:
-        _detached(data, port, only)
+        _or_exit(lambda: _detached(data, port, only))
         return
     typer.echo(f"Starting Longhaul in {data.root}")
     options = Options(data.root, port, template_dir().absolute(), dict(os.environ), servers_only=only == "servers")
@@ -84,7 +84,8 @@ def down(data_dir: DataDirOption = None) -> None:
         typer.echo(f"Nothing runs on {data.root}.")
         return
     typer.echo(f"Stopping the stack on {data.root} …")
-    os.kill(holder, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just ended by itself
+        os.kill(holder, signal.SIGTERM)
     deadline = time.monotonic() + DOWN_WITHIN_S
     while data.lock_holder() == holder:
         if time.monotonic() > deadline:
@@ -157,11 +158,16 @@ def _detached(data: DataDir, port: int, only: str | None) -> None:
             stderr=output,
             start_new_session=True,
         )
-    while not is_ready(data, launcher.pid):
-        if (code := launcher.poll()) is not None:
-            typer.echo(log.read_text(encoding="utf-8", errors="replace"), err=True, nl=False)
-            raise typer.Exit(code or 1)
-        time.sleep(0.1)
+    try:
+        while not is_ready(data, launcher.pid):
+            if (code := launcher.poll()) is not None:
+                typer.echo(log.read_text(encoding="utf-8", errors="replace"), err=True, nl=False)
+                raise typer.Exit(code or 1)
+            time.sleep(0.1)
+    except KeyboardInterrupt:  # nobody waits for it any more
+        launcher.terminate()
+        launcher.wait(DOWN_WITHIN_S)
+        raise
     typer.echo(log.read_text(encoding="utf-8", errors="replace"), nl=False)
     typer.echo("It runs in the background: `longhaul status` shows it, `longhaul down` stops it.")
 
@@ -171,6 +177,8 @@ def _or_exit(work: Callable[[], None]) -> None:
         work()
     except StackError as error:
         _fail(error)
+    except OSError as error:  # a data directory that cannot be written, a full disk
+        _fail(StackError(str(error)))
 
 
 def _fail(error: StackError) -> NoReturn:

@@ -172,18 +172,18 @@ def artifacts(
             typer.echo(json.dumps([json.loads(a.model_dump_json()) for a in kept], indent=1))
         for artifact in kept:
             if not as_json:
-                typer.echo(f"{artifact.path}  {artifact.bytes} bytes  sha256 {artifact.sha256}")
+                typer.echo(f"{one_line(artifact.path)}  {artifact.bytes} bytes  sha256 {artifact.sha256}")
             if download is not None:
                 place = _inside(download, artifact.path)
                 client.download(artifact.id, place)
-                typer.echo(f"  -> {place}", err=as_json)
+                typer.echo(f"  -> {one_line(str(place), 4_096)}", err=as_json)
 
 
 def _inside(folder: Path, path: str) -> Path:
     """Where an artifact goes: its own path below the folder. Its parts are a team's words, so none may lead out."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if not parts or ".." in parts:
-        raise exits.CliError(f"{path}: this artifact's path leads out of {folder}; it was not downloaded.")
+        raise exits.CliError(f"{one_line(path)}: this artifact's path leads out of {folder}; it was not downloaded.")
     place = folder.joinpath(*parts)
     place.parent.mkdir(parents=True, exist_ok=True)
     return place

@@ -29,8 +29,7 @@ class Endpoint:
     def shown(self) -> str:
         """The address as a message may show it: without user, password or query."""
         parts = urlsplit(self.base_url)
-        port = f":{parts.port}" if parts.port else ""
-        return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def hide(self, text: str) -> str:
         """The text without the key, in case the other side repeats it."""
@@ -39,6 +38,14 @@ class Endpoint:
 
 def _base(url: str) -> str:
     return url.strip().rstrip("/").removesuffix(_CHAT).rstrip("/")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return False
 
 
 def endpoint_for(settings: Settings, tier: Tier) -> Endpoint:
@@ -52,7 +59,7 @@ def endpoint_for(settings: Settings, tier: Tier) -> Endpoint:
     fast, full = settings.model_fast.strip(), settings.model_full.strip()
     model = (fast or full) if tier == "fast" else (full or fast)
     base = _base(settings.model_base_url)
-    if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).hostname:
+    if not _is_address(base):
         raise LonghaulError(
             ErrorCode.ENGINE_REFUSED,
             "no model is configured: set LONGHAUL_MODEL_BASE_URL to an OpenAI-compatible address such as "
@@ -62,7 +69,7 @@ def endpoint_for(settings: Settings, tier: Tier) -> Endpoint:
         raise LonghaulError(
             ErrorCode.ENGINE_REFUSED,
             "no model is named: set LONGHAUL_MODEL_FULL (and LONGHAUL_MODEL_FAST) to a name that "
-            f"{base}/models lists; then start the stack again",
+            f"{Endpoint(base, model, '').shown}/models lists; then start the stack again",
         )
     return Endpoint(base, model, settings.model_api_key.get_secret_value())
 

@@ -77,7 +77,8 @@ class Launcher:
             self._data.check_versions({name: version(name) for name in PACKAGES})
             await self._run()
         finally:
-            self._data.write_run(self._data.run().model_copy(update={"launcher_pid": None}))
+            with suppress(OSError):  # on a full disk: what went wrong before is what the user must read
+                self._data.write_run(self._data.run().model_copy(update={"launcher_pid": None}))
             os.close(lock)
 
     def ask_to_stop(self) -> None:
@@ -91,7 +92,8 @@ class Launcher:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.ask_to_stop)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+                loop.add_signal_handler(number, self.ask_to_stop)
         ports = allocate(self._options.port, self._data.run().ports)
         context = Context(self._data, self._data.secrets(), ports, self._mark)
         self._data.write_run(Run(launcher_pid=os.getpid(), api_url=f"http://{HOST}:{ports['api']}", ports=ports))
@@ -204,7 +206,8 @@ class Launcher:
             for name, unit in self._units.items()
         }
         status = {"launcher_pid": os.getpid(), "mark": self._mark, "ready": self._ready, "units": units}
-        write_json(self._data.root / "status.json", status, mode=0o644, sync=False)
+        with suppress(OSError):  # a full disk must not end the supervision that notes it
+            write_json(self._data.root / "status.json", status, mode=0o644, sync=False)
 
 
 async def _made(unit: Unit) -> Unit:

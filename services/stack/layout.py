@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,14 @@ class DataDir:
         return self.logs / f"{name}.log"
 
     def prepare(self) -> None:
-        """Make the directories: closed to others, except that root lets the users of database and sandboxes pass."""
+        """Make the directories: closed to others, except that root lets the users of database and sandboxes pass.
+
+        Raises:
+            StackRefused: it is everybody's (such as /tmp), which closing it would break.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
+        if self.root.stat().st_mode & stat.S_ISVTX:
+            raise StackRefused(f"{self.root} is shared with everybody. Choose a directory in it: --data-dir PATH")
         self.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
         for path in (self.logs, self.nats, self.temporal, self.s3):
             path.mkdir(mode=0o700, exist_ok=True)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 MAX_BYTES = 50_000_000
@@ -20,15 +21,22 @@ def tail(path: Path, lines: int = 8) -> str:
 
 
 def rotate(directory: Path, max_bytes: int = MAX_BYTES) -> None:
-    """Keep one old copy of each log that grew too long. Writers append, so truncating under them is safe."""
+    """Keep one old copy of each log that grew too long, or none where the disk is full. Writers append, so truncating
+    under them is safe."""
     for path in directory.glob("*.log"):
         if path.stat().st_size > max_bytes:
-            shutil.copyfile(path, path.with_suffix(".log.1"))
+            old = path.with_suffix(".log.1")
+            try:
+                shutil.copyfile(path, old)
+            except OSError:
+                with suppress(OSError):
+                    old.unlink()
             os.truncate(path, 0)
 
 
 async def keep_small(directory: Path) -> None:
     """Rotate once a minute, for ever."""
     while True:
-        rotate(directory)
+        with suppress(OSError):
+            rotate(directory)
         await asyncio.sleep(60)
