@@ -46,7 +46,9 @@ class ReplayEngine:
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if request.path not in OPEN_PATHS and not hmac.compare_digest(given.encode(), self._token.encode()):
+        if request.path not in OPEN_PATHS and not hmac.compare_digest(
+            given.encode("utf-8", "surrogateescape"), self._token.encode()
+        ):
             return _error(401, "UNAUTHENTICATED", "the bearer token is missing or wrong")
         answer: web.StreamResponse = await handler(request)
         return answer

@@ -37,7 +37,7 @@ def find(recording: Recording, call: str) -> Entry:
         LonghaulError: ``REPLAY_NOT_RECORDED``; says what is recorded.
     """
     stem, _, k = call.rpartition("/m")
-    asked = int(k) if k.isdigit() else 0
+    asked = int(k) if k.isdecimal() and len(k) < 10 else 0
     tries = {int(e.call.rpartition("/m")[2]): e for e in recording.entries if e.call.rpartition("/m")[0] == stem}
     earlier = [n for n in tries if n <= asked]
     if earlier:

@@ -181,7 +181,7 @@ class Hub:
         task.readers.add(reader)
         try:
             await task.open()
-            task.closing = self._closing
+            task.closing = task.closing or self._closing
             yield task, reader
         finally:
             task.readers.discard(reader)

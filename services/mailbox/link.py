@@ -142,6 +142,8 @@ class Link:
                 await self._gone.wait()
             except (NatsError, OSError, TimeoutError) as error:
                 self._say(f"cannot connect: {error!r}")
+            except Exception:  # what listens there talks nonsense, and the library stumbles over it
+                log.exception("cannot connect to NATS")
             self._connected.clear()
             await asyncio.sleep(_RETRY_S)
 
