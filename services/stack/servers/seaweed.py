@@ -46,6 +46,7 @@ async def unit(context: Context) -> Unit:
         "WEED_JWT_FILER_SIGNING_KEY": secrets.weed_jwt_filer_signing_key,
         "WEED_JWT_FILER_SIGNING_READ_KEY": secrets.weed_jwt_filer_signing_read_key,
         "WEED_S3_SSE_KEY": secrets.s3_sse_key,
+        "GOGC": "50",  # half the garbage for a little CPU
         "GOMEMLIMIT": "320MiB",  # else a large upload leaves a gigabyte behind; below this it only collects garbage
     }
     return Unit(
