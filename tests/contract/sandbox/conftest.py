@@ -32,7 +32,7 @@ def full_template(template: Path) -> Path:
     """The installed template with its packages."""
     venv = Template(template).venv()
     if venv is None or not list(venv.glob("lib/python*/site-packages/numpy")):
-        pytest.skip("the template's packages are not installed: make setup")
+        pytest.fail("the template's packages are not installed: make setup")
     return template
 
 
