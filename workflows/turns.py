@@ -186,7 +186,7 @@ class Burst:
         if len(failed) == FAILED_TURNS:
             return RoundEnd(BurstReason.FAILED, error=failed[-1])
         if verdict(recent) == "stop":
-            detail = "the last turns repeated themselves and a word about it changed nothing"
+            detail = "the last turns repeated themselves, even after the model had been told so"
             return RoundEnd(BurstReason.NO_PROGRESS, error=ErrorInfo(code=ErrorCode.NO_PROGRESS, detail=detail))
         return None
 

@@ -73,7 +73,7 @@ def respond(
     rule = code.rule
     problem = Problem(
         type=f"urn:longhaul:problem:{code.value}",
-        title=code.value.replace("_", " ").capitalize(),
+        title=code.value.replace("_", " ").capitalize().replace("json", "JSON"),
         status=rule.status,
         detail=detail,
         instance=_cut(request.scope["path"]),

@@ -158,8 +158,8 @@ def _check_model(parts: Parts, spec: TaskSpec) -> None:
     if spec.tier != "replay" and not parts.model_configured:
         raise LonghaulError(
             ErrorCode.MODEL_NOT_CONFIGURED,
-            f"tier '{spec.tier}' needs a model: set LONGHAUL_MODEL_BASE_URL, LONGHAUL_MODEL_API_KEY and "
-            "LONGHAUL_MODEL_FULL (and LONGHAUL_MODEL_FAST) and start again, or submit with tier 'replay'",
+            f"tier '{spec.tier}' needs a model: set LONGHAUL_MODEL_BASE_URL and LONGHAUL_MODEL_FULL (where it applies "
+            "also LONGHAUL_MODEL_FAST and LONGHAUL_MODEL_API_KEY) and start the stack again",
         )
 
 

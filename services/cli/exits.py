@@ -69,8 +69,9 @@ def _advice(code: ErrorCode) -> str:
     if code is ErrorCode.UNAUTHENTICATED:
         return "\nLONGHAUL_API_KEY must hold a key of this stack; unset it to use the one in the data directory."
     if code is ErrorCode.MODEL_NOT_CONFIGURED:
-        return (
-            "\nSet LONGHAUL_MODEL_BASE_URL, LONGHAUL_MODEL_FULL (and LONGHAUL_MODEL_FAST, LONGHAUL_MODEL_API_KEY) and"
-            " start the stack again; `longhaul demo` needs no model."
-        )
+        return "\ndocs/how-to/own-model.md tells more; `longhaul demo` needs no model."
+    if code is ErrorCode.NOT_FOUND:
+        return "\n`longhaul list` shows the tasks of this stack."
+    if code is ErrorCode.NOT_FINISHED:
+        return "\n`longhaul watch TASK` shows the work until then."
     return ""
