@@ -3,14 +3,18 @@
 import importlib.util
 import io
 import sys
+from typing import TYPE_CHECKING
 
-import typer
+if TYPE_CHECKING:
+    import typer
 
-from services.cli import stack
 
+def build() -> "typer.Typer":
+    """The application with every command. What it takes is loaded here, where `main` can be interrupted in peace."""
+    import typer
 
-def build() -> typer.Typer:
-    """The application with every command."""
+    from services.cli import stack
+
     app = typer.Typer(
         name="longhaul",
         help="A hosted harness for long-horizon agent teams.",
@@ -29,7 +33,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no UTF-8 is no reason to fail
-    build()()
+    try:
+        build()()
+    except KeyboardInterrupt:  # while the modules were loaded; the commands have answers of their own
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from agents.contracts.task import TaskResult, TaskStatus
 from services.cli.styles import Line, bad, dim, good, plain, warn
-from services.cli.words import one_line, spent
+from services.cli.words import count, one_line, spent
 
 
 def of(result: TaskResult, hints: Sequence[str] = ()) -> list[Line]:
-    """The lines; `hints` are added to the commands to copy."""
+    """The lines; `hints` come before the commands to copy."""
     lines = [plain(""), _verdict(result)]
     if result.summary:
         lines.append(plain(f"  {one_line(result.summary, 400)}"))
@@ -18,14 +18,11 @@ def of(result: TaskResult, hints: Sequence[str] = ()) -> list[Line]:
     lines.append(plain(f"  artifacts: {len(result.artifacts)}"))
     for kept in result.artifacts:
         lines.append(plain(f"    {one_line(kept.path)}  {kept.bytes} bytes  sha256 {kept.sha256}"))
-    lines.append(plain(f"  {result.turns} turns, {result.seconds:.1f} s, {spent(result.usage)}"))
+    lines.append(plain(f"  {count(result.turns, 'turn')}, {result.seconds:.1f} s, {spent(result.usage)}"))
     lines.append(dim("Look closer:"))
-    commands = [
-        f"longhaul artifacts {result.id} --download .",
-        f"longhaul events {result.id}",
-        f"longhaul result {result.id}",
-    ]
-    return lines + [dim(f"  {command}") for command in [*commands, *hints]]
+    download = [f"longhaul artifacts {result.id} --download ."] if result.artifacts else []
+    commands = [*hints, *download, f"longhaul events {result.id}", f"longhaul result {result.id} --json"]
+    return lines + [dim(f"  {command}") for command in commands]
 
 
 def _verdict(result: TaskResult) -> Line:

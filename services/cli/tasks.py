@@ -14,7 +14,7 @@ from services.cli.connect import Access, find
 from services.cli.demo.run import demo
 from services.cli.exits import guarded
 from services.cli.stack import DataDirOption, data_dir_of
-from services.cli.words import lines_of, one_line, spent
+from services.cli.words import awaited, count, lines_of, one_line, spent
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
 _ROW = "{:<31}  {:<20}  {:<19}  {:>5}  {:>9}  {}"
@@ -77,13 +77,13 @@ def get(task: Task, as_json: AsJson = False, data_dir: DataDirOption = None) -> 
         if as_json:
             typer.echo(view.model_dump_json(indent=1))
             return
-        waiting = f" for {view.waiting_for}" if view.waiting_for else ""
-        reason = f" ({view.stop_reason.value})" if view.stop_reason else ""
+        waiting = f" for {awaited(view.waiting_for)}" if view.waiting_for else ""
+        reason = _reason(view)
         typer.echo(f"{view.id}  {view.status.value}{waiting}{reason}")
         typer.echo(f"  {one_line(view.instruction)}")
         for step in view.steps:
             typer.echo(f"  {step.state:<10} {step.id}: {one_line(step.title)}")
-        typer.echo(f"  {view.turns} turns, {spent(view.usage)}")
+        typer.echo(f"  {count(view.turns, 'turn')}, {spent(view.usage)}")
         if view.error:
             typer.echo(f"  {view.error.code.value}: {one_line(view.error.detail, 600)}")
 
@@ -105,11 +105,14 @@ def list_tasks(
             typer.echo(_row(task))
 
 
+def _reason(task: TaskSummary) -> str:
+    return f" ({task.stop_reason.value})" if task.stop_reason and task.status is TaskStatus.FAILED else ""
+
+
 def _row(task: TaskSummary) -> str:
-    reason = f" ({task.stop_reason.value})" if task.stop_reason and task.status is TaskStatus.FAILED else ""
     created = task.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     figures = (task.turns, f"{task.usage.tokens:,}")
-    return _ROW.format(task.id, task.status.value + reason, created, *figures, one_line(task.instruction, 60))
+    return _ROW.format(task.id, task.status.value + _reason(task), created, *figures, one_line(task.instruction, 60))
 
 
 def result(task: Task, as_json: AsJson = False, data_dir: DataDirOption = None) -> None:
@@ -150,10 +153,10 @@ def events(
                 if as_json:
                     typer.echo(event.model_dump_json())
                     continue
-                words = [line.text.strip() for line in lines_of(event)]
-                typer.echo(
-                    f"{event.seq:>5}  {event.at.astimezone():%H:%M:%S}  {event.data.type:<20} {' / '.join(words)}"
-                )
+                words = " / ".join(line.text.strip() for line in lines_of(event))
+                words = words or (f"[{event.step_id}]" if event.step_id else "")
+                line = f"{event.seq:>5}  {event.at.astimezone():%H:%M:%S}  {event.data.type:<20} {words}"
+                typer.echo(line.rstrip())
             at = page.next_after
 
 
@@ -170,6 +173,8 @@ def artifacts(
         kept = client.artifacts(task)
         if as_json:
             typer.echo(json.dumps([json.loads(a.model_dump_json()) for a in kept], indent=1))
+        elif not kept:
+            typer.echo("Nothing was kept. A team keeps the files that the instruction asks for.")
         for artifact in kept:
             if not as_json:
                 typer.echo(f"{one_line(artifact.path)}  {artifact.bytes} bytes  sha256 {artifact.sha256}")

@@ -9,7 +9,7 @@ from rich.text import Text
 from agents.contracts.ids import FINAL_STEP, PLAN_STEP
 from agents.contracts.model import Delta
 from agents.contracts.task import AgentView, StepState, TaskView
-from services.cli.words import age, one_line
+from services.cli.words import age, awaited, count, one_line
 
 _MARKS: dict[StepState, tuple[str, str]] = {
     "pending": ("○", "dim"),
@@ -59,10 +59,11 @@ class Picture:
         return Group(*lines)
 
     def _head(self, view: TaskView, now: datetime) -> Text:
-        waiting = f" for {one_line(view.waiting_for)}" if view.waiting_for else ""
+        waiting = f" for {awaited(view.waiting_for)}" if view.waiting_for else ""
         head = Text(f"{view.id}  ", style="bold")
         head.append(f"{view.status.value}{waiting}", style="yellow" if waiting else "bold cyan")
-        head.append(f"  {age(view.created_at, now)}  {view.turns} turns  {view.usage.tokens:,} tokens", style="dim")
+        spent = f"{count(view.turns, 'turn')}  {view.usage.tokens:,} tokens"
+        head.append(f"  {age(view.created_at, now)}  {spent}", style="dim")
         head.append(f"  link {self.link}", style="dim" if self.link == "ok" else "red")
         return head
 

@@ -30,6 +30,16 @@ def money(micro: int) -> str:
     return f"{micro / 1_000_000:.4f}".rstrip("0").rstrip(".") if micro else "0"
 
 
+def count(number: int, noun: str) -> str:
+    """``1 turn``, ``2 turns``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def awaited(what: str) -> str:
+    """What a task waits for. A model that is down is met again without anybody's doing, and that must be said."""
+    return "the model, which is down or busy and is asked again" if what == "engine" else one_line(what)
+
+
 def spent(usage: Usage) -> str:
     """Tokens and cost of a usage."""
     cached = f" ({usage.cached_tokens:,} from cache)" if usage.cached_tokens else ""
@@ -45,10 +55,10 @@ def lines_of(event: Event) -> list[Line]:
         case "task.created":
             return [dim(f"task {event.task_id} accepted")]
         case "task.status" if d.waiting_for:
-            return [warn(f"waiting for {one_line(d.waiting_for)}")]
+            return [warn(f"waiting for {awaited(d.waiting_for)}")]
         case "plan.submitted" | "plan.revised":
             steps = [plain(f"  {s.id}: {one_line(s.title)}{_after(s.depends_on)}") for s in d.steps]
-            return [plain(f"plan {d.revision}: {len(d.steps)} steps"), *steps]
+            return [plain(f"plan {d.revision}: {count(len(d.steps), 'step')}"), *steps]
         case "step.started":
             again = f" again, round {d.round}" if d.round > 1 else ""
             return [plain(f"{step}started{again}: {one_line(d.title)}")]
@@ -71,7 +81,7 @@ def lines_of(event: Event) -> list[Line]:
         case "tool.called" if d.tool in ("read_file", "write_file", "edit_file"):
             return [command(f"{step}{d.tool} {_path(d.arguments)}")]
         case "tool.failed":
-            return [warn(f"{step}{d.tool}: {d.code.value}")]
+            return [warn(f"{step}{d.tool}: {d.code.value}: {one_line(d.content, 200)}")]
         case "review.started":
             return [plain(f"{step}review, round {d.round}, in a clean copy")]
         case "review.submitted":
@@ -80,7 +90,7 @@ def lines_of(event: Event) -> list[Line]:
         case "artifact.created":
             return [good(f"{step}kept {one_line(d.path)} ({d.bytes} bytes, sha256 {d.sha256[:12]}…)")]
         case "agent.waiting":
-            return [warn(f"{step}waits for {one_line(d.waiting_for)}")]
+            return [warn(f"{step}waits for {awaited(d.waiting_for)}")]
         case "budget.warned" | "budget.exhausted":
             return [warn(f"{d.limit}: {d.used} of {d.allowed} spent")]
         case "sandbox.lost":

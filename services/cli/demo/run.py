@@ -20,7 +20,8 @@ from services.cli import exits, follow
 from services.cli.connect import Access, find, local
 from services.cli.demo import own_stack
 from services.cli.spec import uploaded
-from services.cli.stack import DEFAULT_PORT, DataDirOption, data_dir_of
+from services.cli.stack import DEFAULT_PORT, DataDirOption, PortOption, data_dir_of
+from services.cli.words import count
 from services.stack.layout import DataDir
 
 FOLDER = Path(__file__).parent / "code_repair"
@@ -67,6 +68,7 @@ def demo(
         bool, typer.Option("--json", help="One JSON object at the end, nothing else on stdout.")
     ] = False,
     data_dir: DataDirOption = None,
+    port: PortOption = DEFAULT_PORT,
 ) -> None:
     """Watch a team repair a small package: all real but the model's words. Exit code 0 only if completed."""
     progress = _Progress()
@@ -74,7 +76,7 @@ def demo(
     console = Console(stderr=as_json)
     with exits.guarded(), _terminated_like_ctrl_c():
         try:
-            with _stack(data_dir_of(data_dir), progress, console) as access:
+            with _stack(data_dir_of(data_dir), port, progress, console) as access:
                 result = _play(access, progress, console, quiet=as_json)
         except KeyboardInterrupt:
             console.print(_interrupted(progress), highlight=False, markup=False, soft_wrap=True)
@@ -86,7 +88,7 @@ def demo(
 
 
 @contextmanager
-def _stack(data: DataDir, progress: _Progress, console: Console) -> Iterator[Access]:
+def _stack(data: DataDir, port: int, progress: _Progress, console: Console) -> Iterator[Access]:
     """The stack of the environment, the running one, or one for now."""
     if os.environ.get("LONGHAUL_URL") or local(data):
         access = find(data)
@@ -100,7 +102,7 @@ def _stack(data: DataDir, progress: _Progress, console: Console) -> Iterator[Acc
     say(f"Starting a stack in {data.root} (the first time takes longer) …")
     progress.own = True
     began = time.monotonic()
-    with own_stack.running(data, int(os.environ.get("LONGHAUL_PORT", DEFAULT_PORT)), say):
+    with own_stack.running(data, port, say):
         say(f"The stack is up after {time.monotonic() - began:.1f} s.")
         mine = local(data)
         if mine is None:
@@ -123,13 +125,14 @@ def _play(access: Access, progress: _Progress, console: Console, *, quiet: bool)
             metadata={"demo": NAME},
         )
         progress.task_id = client.submit(spec).id
-    hints = ["longhaul up    # the stack of this demo stops now; its data stays"] if progress.own else []
+    hints = ["longhaul up --detach    # first: this demo's stack stops now, its data stays"] if progress.own else []
     if quiet:
         result = follow.quietly(access, progress.task_id)
     else:
         result = follow.to_end(access, progress.task_id, console, hints=hints)
     verify(access, result)
-    console.print(f"{len(result.artifacts)} artifacts downloaded; each sha256 is right.", highlight=False)
+    kept = count(len(result.artifacts), "artifact")
+    console.print(f"Read back: {kept}, each with the right sha256.", highlight=False)
     return result
 
 
