@@ -130,7 +130,7 @@ async def test_shared_memory_is_bounded(box: Box) -> None:
 async def test_no_descriptor_of_ours_is_inherited(box: Box) -> None:
     assert await box.out("ls /proc/self/fd") == "0\n1\n2\n3\n"  # 3 is the listing's own
     # not in a pipe: the other end, still being loaded, would have its libraries open
-    links = await box.out("links=$(readlink /proc/[0-9]*/fd/*); echo \"$links\" | sort -u")
+    links = await box.out('links=$(readlink /proc/[0-9]*/fd/*); echo "$links" | sort -u')
     allowed = ("/dev/null", "pipe:", "anon_inode:[eventfd]", "anon_inode:[signalfd]", "/proc/", "socket:")
     assert all(link.startswith(allowed) for link in links.splitlines()), links
 
