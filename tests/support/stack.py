@@ -131,7 +131,11 @@ class Stack:
         assert self.process
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        return self.process.wait(_STOPS_WITHIN_S)
+        try:
+            return self.process.wait(_STOPS_WITHIN_S)
+        except subprocess.TimeoutExpired:  # seen once, when it was stopped in mid-start: press again, as a person would
+            self.process.send_signal(signal.SIGINT)
+            return self.process.wait(_STOPS_WITHIN_S)
 
     @property
     def ports(self) -> dict[str, int]:
