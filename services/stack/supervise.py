@@ -4,7 +4,6 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,9 +66,9 @@ class Supervised:
     async def stop(self, grace_s: float | None = None) -> None:
         """Ask it to stop, and kill its group after the grace."""
         if self._keeper:
-            self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
+            while not self._keeper.done():  # a readiness probe that ends at that very moment can swallow a cancel
+                self._keeper.cancel()
+                await asyncio.wait({self._keeper}, timeout=0.5)
         if self._process and not self._process.exited.done():
             self._set("stopping")
             await end(self._process, self.unit.stop_signal, self.unit.grace_s if grace_s is None else grace_s)
