@@ -33,7 +33,8 @@ async def ask(
 ) -> Answer:
     """One HTTP request; never raises for a server that is down, slow or talks nonsense."""
     try:
-        return await asyncio.wait_for(_ask(port, path, method, headers or {}, body), timeout_s)
+        async with asyncio.timeout(timeout_s):  # wait_for would swallow a cancel that meets the answer
+            return await _ask(port, path, method, headers or {}, body)
     except (OSError, TimeoutError, ValueError, IndexError, asyncio.IncompleteReadError):
         return Answer(0, b"")
 

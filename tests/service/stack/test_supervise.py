@@ -58,6 +58,27 @@ async def test_restarts_and_counts(tmp_path: Path) -> None:
     assert supervised.pid is None
 
 
+async def test_stops_though_a_probe_swallows_the_cancel(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def swallows() -> bool:
+        asked.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return True
+        return False
+
+    unit = replace(_unit(tmp_path, "exec sleep 60"), ready=swallows)
+    supervised = Supervised(unit, Spawner(), lambda: None, QUICK)
+    starting = asyncio.create_task(supervised.start())
+    await asked.wait()
+    async with asyncio.timeout(10):
+        await supervised.stop()
+        await starting
+    assert supervised.pid is None
+
+
 async def test_an_executable_that_is_not_there_is_a_clear_failure(tmp_path: Path) -> None:
     unit = Unit("it", ("/nowhere/at/all",), {}, tmp_path, tmp_path / "it.log")
     with pytest.raises(StackError, match="cannot be started"):
