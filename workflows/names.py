@@ -32,3 +32,8 @@ def harness(task: TaskRef) -> Owner:
 def task_of(ref: AgentRef) -> TaskRef:
     """The task an agent belongs to."""
     return TaskRef(tenant_id=ref.tenant_id, task_id=ref.place.task_id, epoch=ref.place.epoch)
+
+
+def child_id(ref: AgentRef) -> str:
+    """The id of an AgentWorkflow: ``agent/{task}/{epoch}/{role}/{rev}.{step}/{round}``."""
+    return f"agent/{ref.place.path}/{ref.round}"

@@ -30,6 +30,9 @@ INTERNAL_ATTEMPTS = 5
 
 ENGINE_BACKOFF_MAX_S = 60.0
 
+LOOK_AGAIN = timedelta(seconds=60)
+"""An agent that waits for an answer or a decision looks at the rows this often, even where no signal woke it."""
+
 RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=0.2),
     backoff_coefficient=2.0,

@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from agents.contracts.task import StopReason
     from agents.policy.parallel import ready, topological
     from workflows import options
+    from workflows.names import child_id
 
 STOP_REASONS = {
     BurstReason.GAVE_UP: StopReason.GAVE_UP,
@@ -199,11 +200,6 @@ class Phases:
     def _agent(self, role: Role, step: str, revision: int, round_no: int) -> AgentRef:
         place = Place(task_id=self._task.task_id, epoch=self._task.epoch, role=role, revision=revision, step=step)
         return AgentRef(tenant_id=self._task.tenant_id, place=place, round=round_no)
-
-
-def child_id(ref: AgentRef) -> str:
-    """The id of an AgentWorkflow: ``agent/{task}/{epoch}/{role}/{rev}.{step}/{round}``."""
-    return f"agent/{ref.place.path}/{ref.round}"
 
 
 def _end_of(outcome: AgentOutcome) -> TaskEnd:

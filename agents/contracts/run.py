@@ -62,11 +62,29 @@ class BurstReason(StrEnum):
     FAILED = "failed"
     LIMIT = "limit"
     DRAIN = "drain"
+    ASKED = "asked"
+    NEEDS_APPROVAL = "needs_approval"
 
     @property
     def final(self) -> bool:
         """Whether the agent's round is over."""
-        return self not in (BurstReason.ENGINE_UNAVAILABLE, BurstReason.LIMIT, BurstReason.DRAIN)
+        return self not in _GOES_ON
+
+    @property
+    def waits_for_rows(self) -> bool:
+        """Whether the next burst comes when something is in the rows: an answer, a decision."""
+        return self in (BurstReason.ASKED, BurstReason.NEEDS_APPROVAL)
+
+
+_GOES_ON = frozenset(
+    {
+        BurstReason.ENGINE_UNAVAILABLE,
+        BurstReason.LIMIT,
+        BurstReason.DRAIN,
+        BurstReason.ASKED,
+        BurstReason.NEEDS_APPROVAL,
+    }
+)
 
 
 Verdict = Literal["approve", "revise", "replan"]

@@ -127,7 +127,8 @@ class StepView(Wire):
 
 
 class AgentView(Wire):
-    """What an agent does at this moment. `activity_at` is when it began doing so."""
+    """What an agent does at this moment. `activity_at` is when it began doing so; `waiting_for` is what a waiting one
+    needs: ``engine``, ``person``, ``agent``, ``approval``."""
 
     id: str
     role: Role
@@ -135,6 +136,7 @@ class AgentView(Wire):
     state: Literal["running", "waiting", "finished"]
     activity: str
     activity_at: UtcTime
+    waiting_for: str | None = None
     turns: Count
 
 

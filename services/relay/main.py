@@ -6,6 +6,7 @@ It starts, stays up and recovers whatever of Postgres, NATS and Temporal is away
 import asyncio
 import logging
 import sys
+from collections.abc import Sequence
 from functools import partial
 
 from temporalio.client import Client
@@ -19,6 +20,7 @@ from services.relay.loop import repeat
 from services.relay.outbox import Outbox
 from services.relay.reservations import settle_orphans
 from services.relay.starts import Reconciler, Workflows
+from services.relay.waking import Waker
 from services.settings import Settings
 from services.store.database import Database
 from services.temporal import runtime as temporal_runtime
@@ -38,13 +40,15 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         runtime=temporal_runtime(),
         lazy=True,
     )
-    wake = asyncio.Event()
-    await link.subscribe(subjects.WAKE_OUTBOX, lambda _subject, _body: wake.set())
-    reconciler = Reconciler(db, Workflows(temporal, WORKFLOW_QUEUE), NatsLive(link))
-    outbox = Outbox(db, link)
+    poked = tuple(asyncio.Event() for _ in range(2))  # one for each that is hurried: each clears its own
+    await link.subscribe(subjects.WAKE_OUTBOX, lambda _subject, _body: _set(poked))
+    workflows = Workflows(temporal, WORKFLOW_QUEUE)
+    reconciler = Reconciler(db, workflows, NatsLive(link))
+    outbox, waker = Outbox(db, link), Waker(db, workflows)
     log.info("the relay is up")
     work = (
-        repeat("outbox", outbox.drain, stop, every_s=0.25, idle_max_s=1.0, wake=wake),
+        repeat("outbox", outbox.drain, stop, every_s=0.25, idle_max_s=1.0, wake=poked[0]),
+        repeat("waiting", waker.wake_waiting, stop, every_s=1.0, wake=poked[1]),
         repeat("starts", reconciler.start_missing, stop, every_s=1.0),
         repeat("cancels", reconciler.remind_of_cancels, stop, every_s=5.0),
         repeat("stalled", reconciler.find_stalled, stop, every_s=30.0),
@@ -55,6 +59,11 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     finally:
         await link.close()
         await db.close()
+
+
+def _set(events: Sequence[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
 
 
 def main() -> int:

@@ -12,13 +12,14 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.event import TaskStalled
-from agents.contracts.run import TaskRef
+from agents.contracts.run import AgentRef, TaskRef
 from services.store import events
 from services.store.database import Database
 from services.store.tables import events as event_rows
 from services.store.tables import task_starts, tasks
 from services.store.tasks import mark_started
 from services.temporal import start_task, workflow_id
+from workflows.names import child_id
 from workflows.ports import Live
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,11 @@ class Workflows:
         """Tell a task's workflow to look at its controls; False where there is no such workflow."""
         handle = self._client.get_workflow_handle(workflow_id(task_id))
         return await _found(handle.signal("control", control_seq, rpc_timeout=_PATIENCE)) is not None
+
+    async def wake(self, agent: AgentRef, control_seq: int) -> bool:
+        """Tell an agent's workflow that something lies in the rows; False where there is no such workflow."""
+        handle = self._client.get_workflow_handle(child_id(agent))
+        return await _found(handle.signal("wake", control_seq, rpc_timeout=_PATIENCE)) is not None
 
     async def running(self, task_id: str) -> bool:
         """Whether a task's workflow is under way."""
@@ -73,7 +79,7 @@ class Reconciler:
             .limit(_BATCH)
         )
         rows = await self._read(query)
-        await _each(rows, self._start)
+        await each(rows, self._start)
         return len(rows) == _BATCH
 
     async def remind_of_cancels(self) -> bool:
@@ -87,7 +93,7 @@ class Reconciler:
                 task_starts.c.started_at.is_not(None),
             )
         )
-        await _each(await self._read(query), self._remind)
+        await each(await self._read(query), self._remind)
         return False
 
     async def find_stalled(self, *, idle_s: float = 60.0) -> bool:
@@ -106,7 +112,7 @@ class Reconciler:
             .limit(_BATCH)
         )
         rows = await self._read(query)
-        await _each([row for row in rows if row.id not in self._told], self._tell_if_gone)
+        await each([row for row in rows if row.id not in self._told], self._tell_if_gone)
         self._after = rows[-1].id if len(rows) == _BATCH else ""
         return False
 
@@ -177,12 +183,12 @@ async def _asked(call: Awaitable[T]) -> T:
         raise _away(error) from error
 
 
-async def _each(rows: Sequence[Row[Any]], work: Callable[[Row[Any]], Awaitable[None]]) -> None:
+async def each(rows: Sequence[T], work: Callable[[T], Awaitable[None]]) -> None:
     """Do `work` for every row, a few at a time. One that fails does not keep the others from it; the first fault is
     raised at the end."""
     room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-    async def one(row: Row[Any]) -> None:
+    async def one(row: T) -> None:
         async with room:
             await work(row)
 

@@ -113,7 +113,7 @@ WITH {_HELD}, {_ONCE.format("held")}, settled AS (
     SELECT r.key, :tenant_id, :agent_id, :round, :turn, r.i, r.tool, :fence, :now
     FROM once, jsonb_to_recordset(CAST(:calls AS jsonb)) AS r(key text, i int, tool text)
 ), agent AS (
-    UPDATE agents SET activity = :activity, activity_at = :now, state = 'running'
+    UPDATE agents SET activity = :activity, activity_at = :now, state = 'running', waiting_for = NULL
     FROM once WHERE tenant_id = :tenant_id AND id = :agent_id
 ), {_TOLD}
 SELECT EXISTS (SELECT 1 FROM held) AS held, EXISTS (SELECT 1 FROM once) AS fresh,

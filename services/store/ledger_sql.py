@@ -169,7 +169,7 @@ WITH reply AS (
     SELECT r.key, :tenant_id, :agent_id, :round, :turn, r.i, r.tool, :fence, :now
     FROM jsonb_to_recordset(CAST(:calls AS jsonb)) AS r(key text, i int, tool text)
 ), agent AS (
-    UPDATE agents SET activity = :activity, activity_at = :now, state = 'running'
+    UPDATE agents SET activity = :activity, activity_at = :now, state = 'running', waiting_for = NULL
     WHERE tenant_id = :tenant_id AND id = :agent_id
 ) {_EVENTS}""")
 """T2: the reply, its calls."""
@@ -187,7 +187,7 @@ WITH {results()}, released AS (
     UPDATE budget_reservations SET settled_at = :now
     WHERE tenant_id = :tenant_id AND agent_id = :agent_id AND settled_at IS NULL RETURNING tokens, cost_micro
 ), agent AS (
-    UPDATE agents SET state = 'waiting', activity = :activity, activity_at = :now
+    UPDATE agents SET state = 'waiting', activity = :activity, activity_at = :now, waiting_for = :waiting_for
     WHERE tenant_id = :tenant_id AND id = :agent_id
 ), task AS (
     UPDATE tasks SET last_seq = last_seq + :count, updated_at = :now,
@@ -208,7 +208,7 @@ WITH {results()}, settled AS (
         outcome = CAST(:outcome AS jsonb), outcome_blob = CAST(:outcome_blob AS jsonb)
     WHERE tenant_id = :tenant_id AND agent_id = :agent_id AND round = :round AND ended_at IS NULL
 ), agent AS (
-    UPDATE agents SET state = 'finished', activity = :activity, activity_at = :now
+    UPDATE agents SET state = 'finished', activity = :activity, activity_at = :now, waiting_for = NULL
     WHERE tenant_id = :tenant_id AND id = :agent_id
 ), task AS (
     UPDATE tasks SET last_seq = last_seq + :count, updated_at = :now,

@@ -160,7 +160,13 @@ async def _upsert_agent(conn: AsyncConnection, ref: AgentRef, body: Body, now: d
         "created_at": now,
         **brief,
     }
-    again: dict[str, Any] = {"round": ref.round, "state": "running", "activity": "starting", "activity_at": now}
+    again: dict[str, Any] = {
+        "round": ref.round,
+        "state": "running",
+        "activity": "starting",
+        "activity_at": now,
+        "waiting_for": None,
+    }
     if place.role is Role.REVIEWER:
         again |= brief
     statement = upsert(agents).values(row)

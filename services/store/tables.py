@@ -206,12 +206,14 @@ agents = Table(
     Column("state", String(16), nullable=False),
     Column("activity", Text, nullable=False),
     _time("activity_at", nullable=False),
+    Column("waiting_for", String(32)),
     _count("turns"),
     _count("mail_sent"),
     _count("mail_read"),
     _time("created_at", nullable=False),
     ForeignKeyConstraint(["task_id"], ["tasks.id"], ondelete="CASCADE"),
     Index("ix_agents_task", "tenant_id", "task_id"),
+    Index("ix_agents_waiting", "waiting_for", postgresql_where=text("state = 'waiting'")),
 )
 
 rounds = Table(

@@ -66,7 +66,7 @@ async def _close_rounds(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: 
     stop = (
         update(agents)
         .where(agents.c.tenant_id == task.tenant_id, agents.c.id.in_(open_rounds))
-        .values(state="finished", activity=end.stop_reason.value.replace("_", " "), activity_at=at)
+        .values(state="finished", waiting_for=None, activity=end.stop_reason.value.replace("_", " "), activity_at=at)
         .returning(agents.c.id, agents.c.role, agents.c.step)
     )
     stopped = sorted((await conn.execute(stop)).all(), key=lambda agent: str(agent.id))

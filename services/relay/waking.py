@@ -1,0 +1,52 @@
+"""Agents that wait for something which has come: their workflows are told. Rows are the truth, this only wakes."""
+
+from sqlalchemy import ColumnElement, RowMapping, or_, select
+
+from agents.contracts.ids import Place
+from agents.contracts.run import AgentRef
+from services.relay.starts import Workflows, each
+from services.store.database import Database
+from services.store.tables import agents, tasks
+
+_BATCH = 200
+
+MAIL_WAITS = ("person", "agent")
+"""What an agent waits for that comes as a message."""
+
+
+def something_is_there() -> ColumnElement[bool]:
+    """Of a waiting agent: what it waits for is in the rows. One line a kind of wait."""
+    return or_(agents.c.waiting_for.in_(MAIL_WAITS) & (agents.c.mail_sent > agents.c.mail_read))
+
+
+class Waker:
+    """Signals waiting agents. Each round signals anew, until the agent has begun to read."""
+
+    def __init__(self, db: Database, workflows: Workflows) -> None:
+        self._db = db
+        self._workflows = workflows
+
+    async def wake_waiting(self) -> bool:
+        """Wake every waiting agent for which something is there; whether there may be more."""
+        query = (
+            select(agents, tasks.c.control_seq)
+            .join(tasks, tasks.c.id == agents.c.task_id)
+            .where(agents.c.state == "waiting", something_is_there(), tasks.c.ended_at.is_(None))
+            .order_by(agents.c.activity_at)
+            .limit(_BATCH)
+        )
+        async with self._db.begin() as conn:
+            rows = (await conn.execute(query)).all()
+        await each([(_ref(row._mapping), row.control_seq) for row in rows], self._wake)
+        return False
+
+    async def _wake(self, waiting: tuple[AgentRef, int]) -> None:
+        ref, control_seq = waiting
+        await self._workflows.wake(ref, control_seq)
+
+
+def _ref(row: RowMapping) -> AgentRef:
+    place = Place(
+        task_id=row["task_id"], epoch=row["epoch"], role=row["role"], revision=row["revision"], step=row["step"]
+    )
+    return AgentRef(tenant_id=row["tenant_id"], place=place, round=row["round"])
