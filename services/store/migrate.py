@@ -19,6 +19,7 @@ from pathlib import Path
 import asyncpg
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -26,7 +27,7 @@ from sqlalchemy.pool import NullPool
 
 from services import telemetry
 from services.settings import Settings
-from services.store import keys
+from services.store import keys, schema
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,12 @@ _LOCK = 0x6C6F6E67  # any number that nobody else in this database uses
 _PATIENCE_S = 30.0
 
 
+class NewerSchemaError(Exception):
+    """A newer Longhaul has migrated this database; nothing was changed."""
+
+
 def main() -> int:
-    """The command; exit code 0 once the schema is the newest one, 1 where that failed."""
+    """The command; exit code 0 once the schema is the newest one, 1 where that failed, 3 where it is a newer one."""
     parser = argparse.ArgumentParser(description="Bring the database to the newest schema.")
     parser.add_argument("--draft", metavar="MESSAGE", help="write the next migration instead of applying any")
     draft: str | None = parser.parse_args().draft
@@ -43,6 +48,9 @@ def main() -> int:
     telemetry.configure("migrate", settings)
     try:
         asyncio.run(_draft(settings, draft) if draft else migrate(settings))
+    except NewerSchemaError as error:
+        log.error("the database was left as it is: %s", error)
+        return schema.EXIT_NEWER
     except Exception:
         log.exception("the database was not migrated")
         return 1
@@ -64,8 +72,15 @@ async def migrate(settings: Settings) -> None:
 
 
 async def upgrade(conn: AsyncConnection) -> None:
-    """Apply every migration that is missing, in the caller's transaction; waits while another process does so."""
+    """Apply every migration that is missing, in the caller's transaction; waits while another process does so.
+
+    Raises:
+        NewerSchemaError: it has a schema that this code does not know.
+    """
     await conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    current = await conn.run_sync(lambda sync: MigrationContext.configure(sync).get_current_revision())
+    if current is not None and current not in schema.known():
+        raise NewerSchemaError(f"its schema is {current}, this code ends at {max(schema.known())}; use the newer code")
     await conn.run_sync(lambda sync: command.upgrade(_config(sync), "head"))
 
 

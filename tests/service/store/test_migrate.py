@@ -3,6 +3,7 @@ import hashlib
 import secrets
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, text
@@ -10,8 +11,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from agents.contracts.errors import LonghaulError
 from services.settings import Settings
-from services.store import keys
-from services.store.migrate import migrate
+from services.store import keys, schema
+from services.store.migrate import NewerSchemaError, _config, migrate
 from services.store.tables import metadata
 from tests.service.rooms import connect, database, fresh_database
 
@@ -43,6 +44,37 @@ async def test_many_may_migrate_at_once_and_again(owner: Settings) -> None:
     finally:
         conn = await connect(owner, "postgres")
         await conn.execute(f'DROP DATABASE IF EXISTS "{own.pg_database}" WITH (FORCE)')
+        await conn.close()
+
+
+async def test_what_the_first_version_kept_is_carried_forward(owner: Settings) -> None:
+    own = owner.model_copy(update={"pg_database": f"test_{secrets.token_hex(6)}"})
+    conn = await connect(owner, "postgres")
+    await conn.execute(f'CREATE DATABASE "{own.pg_database}" OWNER {own.pg_user}')
+    await conn.close()
+    engine = create_async_engine(own.pg_url)
+    try:
+        async with engine.begin() as old:
+            await old.run_sync(lambda sync: command.upgrade(_config(sync), "0001"))
+            await old.execute(text("INSERT INTO tenants (tenant_id, name, created_at) VALUES ('old', 'old', now())"))
+        await migrate(own)
+        async with engine.begin() as new:
+            assert (await new.execute(text("SELECT version_num FROM alembic_version"))).scalar() == max(schema.known())
+            assert (await new.execute(text("SELECT name FROM tenants WHERE tenant_id = 'old'"))).scalar() == "old"
+    finally:
+        await engine.dispose()
+        conn = await connect(owner, "postgres")
+        await conn.execute(f'DROP DATABASE "{own.pg_database}" WITH (FORCE)')
+        await conn.close()
+
+
+async def test_a_newer_schema_is_left_as_it_is(owner: Settings) -> None:
+    async with fresh_database(owner) as own:
+        conn = await connect(own, own.pg_database)
+        await conn.execute("UPDATE alembic_version SET version_num = '9999'")
+        with pytest.raises(NewerSchemaError, match="its schema is 9999"):
+            await migrate(own)
+        assert await conn.fetchval("SELECT version_num FROM alembic_version") == "9999"
         await conn.close()
 
 
