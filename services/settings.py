@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     # our own API
     api_host: str = "127.0.0.1"
     api_port: int = 8420
+    # how long a person has to decide on a call, where a task does not say
+    approval_s: int = 259_200
     # the runner of sandboxes
     runner_host: str = "127.0.0.1"
     runner_port: int = 8421

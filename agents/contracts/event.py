@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from agents.contracts.approval import ApprovalKind, Decision
 from agents.contracts.artifact import BlobRef
 from agents.contracts.base import Count, UtcTime, Wire
 from agents.contracts.errors import ErrorCode, ErrorInfo
@@ -313,12 +314,17 @@ class MessageDelivered(_Data):
 
 
 class ApprovalRequested(_Data):
-    """A call waits for a person; the approval binds to the call's key and the digest of its arguments."""
+    """A call waits for a person; the approval binds to the call's key and the digest of its arguments. `kind` is
+    `unknown_outcome` where the call was begun before and nobody knows how it ended."""
 
     type: Literal["approval.requested"] = "approval.requested"
     approval_id: str
     key: str
     arguments_sha256: Sha256
+    kind: ApprovalKind = "call"
+    tool: str = ""
+    arguments: str = ""
+    expires_at: UtcTime | None = None
 
 
 class ApprovalDecided(_Data):
@@ -326,12 +332,13 @@ class ApprovalDecided(_Data):
 
     type: Literal["approval.decided"] = "approval.decided"
     approval_id: str
-    decision: Literal["approve", "deny"]
+    decision: Decision
     actor: str
+    note: str | None = None
 
 
 class ApprovalExpired(_Data):
-    """Nobody decided in time."""
+    """Nobody decided in time, or the task ended first."""
 
     type: Literal["approval.expired"] = "approval.expired"
     approval_id: str

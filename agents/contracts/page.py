@@ -1,5 +1,6 @@
 """Pages of lists, as the API answers them."""
 
+from agents.contracts.approval import Approval
 from agents.contracts.base import Count, Wire
 from agents.contracts.event import Event
 from agents.contracts.task import TaskSummary
@@ -9,6 +10,13 @@ class TaskPage(Wire):
     """``GET /v1/tasks``. `next_cursor` is opaque and null on the last page."""
 
     data: list[TaskSummary]
+    next_cursor: str | None = None
+
+
+class ApprovalPage(Wire):
+    """``GET /v1/approvals``. `next_cursor` is opaque and null on the last page."""
+
+    data: list[Approval]
     next_cursor: str | None = None
 
 

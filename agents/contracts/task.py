@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from agents.contracts.approval import EXPIRES_MAX_S, ToolPolicy
 from agents.contracts.artifact import Artifact
 from agents.contracts.base import Count, Edge, Micro, UtcTime, Wire
 from agents.contracts.errors import ErrorInfo
@@ -22,7 +23,8 @@ class Limits(Edge):
     """What a task may spend. None means no limit of the task's own; 0 means nothing may be spent.
 
     `tokens` counts prompt and completion tokens of every model call; `wall_s` is from acceptance to the end; `turns`
-    is over all agents; `parallel` is how many steps run at once; `review_rounds` is per reviewed thing.
+    is over all agents; `parallel` is how many steps run at once; `review_rounds` is per reviewed thing; `approval_s` is
+    how long a person has to decide on a call (None: the installation's setting).
     """
 
     tokens: Annotated[Count, Field(le=EXACT_MAX)] | None = None
@@ -31,6 +33,7 @@ class Limits(Edge):
     turns: Annotated[int, Field(ge=1, le=1_000_000)] = 500
     parallel: Annotated[int, Field(ge=1, le=32)] = 4
     review_rounds: Annotated[int, Field(ge=1, le=10)] = 3
+    approval_s: Annotated[int, Field(ge=1, le=EXPIRES_MAX_S)] | None = None
 
 
 class InputFile(Edge):
@@ -54,7 +57,8 @@ class Repo(Edge):
 
 
 class TaskSpec(Edge):
-    """The body of ``POST /v1/tasks``."""
+    """The body of ``POST /v1/tasks``. `tools` says of tools by name whether their calls run, ask a person first, or are
+    refused; a tool that is not named goes by its risk."""
 
     instruction: Annotated[str, Field(min_length=1, max_length=INSTRUCTION_MAX_BYTES)]
     repo: Repo | None = None
@@ -64,6 +68,7 @@ class TaskSpec(Edge):
     checks: Annotated[list[Annotated[str, Field(min_length=1, max_length=4_000)]], Field(max_length=20)] = []
     limits: Limits = Limits()
     sandbox: SandboxLimits = SandboxLimits()
+    tools: Annotated[dict[Annotated[str, Field(min_length=1, max_length=64)], ToolPolicy], Field(max_length=64)] = {}
     metadata: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=64)], Annotated[str, Field(max_length=512)]],
         Field(max_length=16),

@@ -10,6 +10,8 @@ ADVICE: dict[ErrorCode, str] = {
     E.INVALID_ARGUMENTS: "Nothing was run. Call it again with corrected arguments.",
     E.UNKNOWN_TOOL: "Nothing was run. Use one of the tools you were given.",
     E.TOOL_NOT_ALLOWED: "Nothing was run.",
+    E.APPROVAL_DENIED: "Nothing was run. Do not try the same again: find a way without it, or say that there is none.",
+    E.APPROVAL_EXPIRED: "Nothing was run, and nobody has said no. Go on without it, or ask again if it is needed.",
     E.CONTROL_CALL_NOT_ALONE: "It was not acted on. Read the other results first, then call it alone.",
     E.FILE_NOT_FOUND: "List the folder with the shell (ls) to find the right path.",
     E.NOT_A_FILE: "Name a regular file; use the shell (ls) to look into a folder.",

@@ -42,6 +42,11 @@ _ALL: tuple[Tool[Any], ...] = (
 TOOLS: Mapping[str, Tool[Any]] = {tool.name: tool for tool in _ALL}
 
 
+def work_tools() -> tuple[str, ...]:
+    """The names of the tools that do something, sorted: those of which a task may say what is allowed."""
+    return tuple(sorted(name for name, tool in TOOLS.items() if not tool.contract.control))
+
+
 @cache
 def schemas(role: Role) -> tuple[ToolSchema, ...]:
     """What a role is offered, sorted by name; the same bytes in every process."""

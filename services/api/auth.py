@@ -86,3 +86,5 @@ Reader = Annotated[Principal, Depends(_caller(Scope.READ))]
 """The caller of a route that reads."""
 Submitter = Annotated[Principal, Depends(_caller(Scope.SUBMIT))]
 """The caller of a route that starts, stops or uploads."""
+Approver = Annotated[Principal, Depends(_caller(Scope.APPROVE))]
+"""The caller of a route that decides for a person."""

@@ -1,21 +1,20 @@
-"""The opaque cursor of the list of tasks: a place, not a count, so that new tasks never shift a page."""
+"""The opaque cursor of a list: a place, not a count, so that new entries never shift a page."""
 
 import base64
 import binascii
 from datetime import UTC, datetime, timedelta
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.task import TaskSummary
 from services.store.task_views import Position
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_CHARS = 200
 
 
-def behind(task: TaskSummary, order: str) -> str:
-    """The cursor of what follows a task in this order."""
-    micros = (task.created_at - _EPOCH) // timedelta(microseconds=1)
-    return base64.urlsafe_b64encode(f"{order} {micros} {task.id}".encode()).rstrip(b"=").decode()
+def behind(at: datetime, name: str, order: str) -> str:
+    """The cursor of what follows an entry of this time and id in this order."""
+    micros = (at - _EPOCH) // timedelta(microseconds=1)
+    return base64.urlsafe_b64encode(f"{order} {micros} {name}".encode()).rstrip(b"=").decode()
 
 
 def read(cursor: str, order: str) -> Position:

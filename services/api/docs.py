@@ -7,6 +7,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from agents.contracts.approval import ApprovalDecision
 from agents.contracts.errors import Problem
 from agents.contracts.event import Event
 from agents.contracts.model import Delta
@@ -14,7 +15,7 @@ from agents.contracts.task import TaskSpec
 from services.api.problems import MEDIA_TYPE
 
 _REF = "#/components/schemas/{model}"
-_BESIDES: tuple[type[BaseModel], ...] = (TaskSpec, Problem, Event, Delta)
+_BESIDES: tuple[type[BaseModel], ...] = (TaskSpec, ApprovalDecision, Problem, Event, Delta)
 
 SPEC_EXAMPLES = {
     "smallest": {"value": {"instruction": "Say what this repository does."}},
@@ -31,9 +32,9 @@ SPEC_EXAMPLES = {
 }
 
 
-def body_of(model: type[BaseModel]) -> dict[str, Any]:
+def body_of(model: type[BaseModel], examples: dict[str, Any]) -> dict[str, Any]:
     """The `openapi_extra` of a route that reads a JSON body for itself."""
-    content = {"schema": {"$ref": _REF.format(model=model.__name__)}, "examples": SPEC_EXAMPLES}
+    content = {"schema": {"$ref": _REF.format(model=model.__name__)}, "examples": examples}
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 

@@ -18,4 +18,5 @@ def _id(text: str) -> str:
 
 TaskId = Annotated[str, AfterValidator(_id)]
 ArtifactId = Annotated[str, AfterValidator(_id)]
+ApprovalId = Annotated[str, AfterValidator(_id)]
 FileId = Annotated[str, AfterValidator(_id)]

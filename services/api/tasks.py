@@ -14,10 +14,11 @@ from agents.contracts.errors import ErrorCode, FieldProblem, LonghaulError
 from agents.contracts.page import TaskPage
 from agents.contracts.run import TaskRef
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
+from agents.tools.registry import work_tools
 from services.api import cursor as cursors
 from services.api.auth import Reader, Submitter
 from services.api.bodies import read_json
-from services.api.docs import body_of
+from services.api.docs import SPEC_EXAMPLES, body_of
 from services.api.ids import TaskId
 from services.api.parts import Parts, Using
 from services.api.problems import InvalidRequest, invalid
@@ -53,12 +54,13 @@ class CancelQuery(Edge):
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 0.0
 
 
-@router.post("", status_code=202, summary="Submit a task", openapi_extra=body_of(TaskSpec))
+@router.post("", status_code=202, summary="Submit a task", openapi_extra=body_of(TaskSpec, SPEC_EXAMPLES))
 async def submit(request: Request, response: Response, caller: Submitter, parts: Using, key: Key = None) -> TaskView:
     """Accept a task. The answer comes once the task is stored: from then on it will be worked on."""
     _check_key(key)
     spec = await read_json(request, TaskSpec)
     _check_paths(spec)
+    _check_tools(spec)
     once = Once(caller.tenant_id, key, _digest_of(spec)) if key is not None else None
     view = await _answered(parts, once) or await _accept(parts, caller.tenant_id, spec, once)
     response.headers["Location"] = f"/v1/tasks/{view.id}"
@@ -80,7 +82,8 @@ async def list_tasks(caller: Reader, parts: Using, query: Annotated[ListQuery, Q
         )
     more = len(found) > query.limit
     data = found[: query.limit]
-    return TaskPage(data=data, next_cursor=cursors.behind(data[-1], query.order) if more else None)
+    after = cursors.behind(data[-1].created_at, data[-1].id, query.order) if more else None
+    return TaskPage(data=data, next_cursor=after)
 
 
 @router.get("/{task_id}", summary="Look at a task")
@@ -172,6 +175,13 @@ def _check_paths(spec: TaskSpec) -> None:
         taken.add(path)
     if found:
         raise InvalidRequest(found)
+
+
+def _check_tools(spec: TaskSpec) -> None:
+    """A word about a tool that is not there would silently do nothing."""
+    if unknown := sorted(set(spec.tools) - set(work_tools())):
+        why = f"there is no such tool; there are {', '.join(work_tools())}"
+        raise InvalidRequest([FieldProblem(field=f"tools.{name}", message=why) for name in unknown])
 
 
 def _file_fields(spec: TaskSpec) -> dict[str, str]:

@@ -92,6 +92,7 @@ def _show(items: "queue.Queue[Item]", picture: Picture, screen: Screen) -> None:
             continue
         match item:
             case Event():
+                picture.told(item)
                 for line in lines_of(item):
                     screen.line(line)
             case Delta():

@@ -23,8 +23,9 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
     )
     stack.register(app)
-    if importlib.util.find_spec("services.cli.tasks"):
-        importlib.import_module("services.cli.tasks").register(app)
+    for group in ("services.cli.tasks", "services.cli.approvals"):
+        if importlib.util.find_spec(group):
+            importlib.import_module(group).register(app)
     return app
 
 

@@ -6,6 +6,7 @@ from typing import TypeVar, cast, get_args
 
 from pydantic import ValidationError
 
+from agents.contracts.approval import ToolPolicy
 from agents.contracts.plan import Tier
 from agents.contracts.task import InputFile, Limits, Repo, TaskSpec
 from services.cli.exits import CliError
@@ -31,6 +32,20 @@ def limits_of(given: Sequence[str]) -> Limits:
     return _validated(Limits, values, "--limit")
 
 
+def tools_of(given: Sequence[str]) -> dict[str, str]:
+    """What may happen to tools, from ``name=word`` pairs.
+
+    Raises:
+        CliError: names the words that there are.
+    """
+    words = get_args(ToolPolicy)
+    pairs = [pair.partition("=") for pair in given]
+    for name, _, word in pairs:
+        if not name or word not in words:
+            raise CliError(f"--tool {name}={word}: write NAME=WORD; words: {', '.join(words)}.")
+    return {name: word for name, _, word in pairs}
+
+
 def source_and_path(given: str) -> tuple[Path, str]:
     """``SRC[:DEST]``: the file here, and its place in the workspace."""
     source, colon, path = given.rpartition(":")
@@ -50,12 +65,14 @@ def build(
     checks: Sequence[str],
     tier: str,
     limits: Sequence[str],
+    tools: Sequence[str] = (),
 ) -> TaskSpec:
     """Check everything that can be checked here, upload what is needed, then make the spec."""
     if tier not in TIERS:
         raise CliError(f"--tier {tier}: choose one of {', '.join(TIERS)}.")
     values: dict[str, object] = {"instruction": instruction, "tier": cast(Tier, tier), "checks": list(checks)}
     values["limits"] = limits_of(limits)
+    values["tools"] = tools_of(tools)
     places = [source_and_path(given) for given in files]
     _validated(TaskSpec, values, "the task")
     if places:

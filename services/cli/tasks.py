@@ -43,7 +43,11 @@ def submit(
     tier: Annotated[str, typer.Option(help="auto, fast, full, or replay.")] = "auto",
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=N", help="tokens, cost_micro, wall_s, turns, parallel, review_rounds."),
+        typer.Option(metavar="NAME=N", help="tokens, cost_micro, wall_s, turns, parallel, review_rounds, approval_s."),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=WORD", help="allow, ask (a person before each call) or deny a tool: shell=ask."),
     ] = None,
     follow_it: Annotated[bool, typer.Option("--watch", help="Show the work until its end.")] = False,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key never starts a second task.")] = None,
@@ -56,7 +60,14 @@ def submit(
         text = sys.stdin.read() if instruction == "-" else instruction
         with access.client() as client:
             built = spec.build(
-                client, text, repo=repo, files=file or (), checks=check or (), tier=tier, limits=limit or ()
+                client,
+                text,
+                repo=repo,
+                files=file or (),
+                checks=check or (),
+                tier=tier,
+                limits=limit or (),
+                tools=tool or (),
             )
             view = client.submit(built, idempotency_key)
         if follow_it:

@@ -1,15 +1,16 @@
 """The live picture of a task: its state, the plan as a tree, who does what since when, what a model is writing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from agents.contracts.event import Event
 from agents.contracts.ids import FINAL_STEP, PLAN_STEP
 from agents.contracts.model import Delta
 from agents.contracts.task import AgentView, StepState, TaskView
-from services.cli.words import age, awaited, count, one_line
+from services.cli.words import age, approve_command, arguments_line, awaited, count, one_line
 
 _MARKS: dict[StepState, tuple[str, str]] = {
     "pending": ("○", "dim"),
@@ -30,6 +31,16 @@ class Picture:
     link: str = "ok"
     delta: Delta | None = None
     delta_text: str = ""
+    asked: dict[str, str] = field(default_factory=dict)
+    """What waits for a person, by the approval's id: the call in words."""
+
+    def told(self, event: Event) -> None:
+        """An event: what waits for a person comes and goes by these."""
+        d = event.data
+        if d.type == "approval.requested":
+            self.asked[d.approval_id] = f"{d.tool} {arguments_line(d.arguments)}"
+        elif d.type in ("approval.decided", "approval.expired"):
+            self.asked.pop(d.approval_id, None)
 
     def saw(self, view: TaskView, now: datetime) -> None:
         """A new reading of the task."""
@@ -51,6 +62,10 @@ class Picture:
         server_now = self.view.as_of + max(timedelta(0), now - (self.read_at or now))
         width, plain_marks = console.width, "utf" not in console.encoding.lower()
         lines = [self._head(self.view, server_now), *_tree(self.view, server_now, plain_marks)]
+        if not self.view.status.ended:
+            for name, call in self.asked.items():
+                lines.append(Text(f"  waits for you: {call}", style="yellow"))
+                lines.append(Text(f"    {approve_command(name)}", style="yellow"))
         if self.delta_text and not self.view.status.ended:
             flat = one_line(self.delta_text, 4_000)
             lines.append(Text("  » " + flat[-max(10, width - 6) :], style="dim"))

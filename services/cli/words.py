@@ -1,5 +1,6 @@
 """Events and figures in words: one short line each, for people."""
 
+import json
 import re
 from datetime import datetime
 
@@ -35,9 +36,25 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+_AWAITED = {
+    "engine": "the model, which is down or busy and is asked again",
+    "approval": "a person's decision (`longhaul approvals` lists what waits)",
+}
+
+
 def awaited(what: str) -> str:
     """What a task waits for. A model that is down is met again without anybody's doing, and that must be said."""
-    return "the model, which is down or busy and is asked again" if what == "engine" else one_line(what)
+    return _AWAITED.get(what) or one_line(what)
+
+
+def arguments_line(arguments: str) -> str:
+    """A call's arguments on one line; a command stands for itself."""
+    try:
+        given = json.loads(arguments)
+    except ValueError:  # an excerpt may be cut
+        return one_line(arguments)
+    lone = given.get("command") if isinstance(given, dict) else None
+    return one_line(lone if isinstance(lone, str) else arguments)
 
 
 def spent(usage: Usage) -> str:
@@ -89,6 +106,17 @@ def lines_of(event: Event) -> list[Line]:
             return [say(f"{step}review: {d.verdict}"), *(warn(f"    {one_line(f)}") for f in d.findings)]
         case "artifact.created":
             return [good(f"{step}kept {one_line(d.path)} ({d.bytes} bytes, sha256 {d.sha256[:12]}…)")]
+        case "approval.requested":
+            again = " again: nobody knows how it ended the first time" if d.kind == "unknown_outcome" else ""
+            return [
+                warn(f"{step}asks whether to run {d.tool}{again}: {arguments_line(d.arguments)}"),
+                warn(f"  {approve_command(d.approval_id)}"),
+            ]
+        case "approval.decided":
+            say, done = (good, "approved") if d.decision == "approve" else (warn, "denied")
+            return [say(f"{step}{done} by {one_line(d.actor)}" + (f": {one_line(d.note)}" if d.note else ""))]
+        case "approval.expired":
+            return [warn(f"{step}nobody decided in time: {d.approval_id} has expired")]
         case "agent.waiting":
             return [warn(f"{step}waits for {awaited(d.waiting_for)}")]
         case "budget.warned" | "budget.exhausted":
@@ -102,6 +130,11 @@ def lines_of(event: Event) -> list[Line]:
         case "task.cancelled":
             return [warn("cancelled; nothing of it runs any more")]
     return []
+
+
+def approve_command(approval_id: str) -> str:
+    """What to type to decide, either way."""
+    return f"longhaul approve {approval_id}   or   longhaul deny {approval_id} --note WHY"
 
 
 def _path(arguments: str) -> str:

@@ -8,10 +8,11 @@ from typing import TypeVar
 
 import httpx
 
+from agents.contracts.approval import Approval, ApprovalDecision, ApprovalState, Decision
 from agents.contracts.artifact import Artifact, UploadedFile
 from agents.contracts.event import Event
 from agents.contracts.model import Delta
-from agents.contracts.page import EventPage, TaskPage
+from agents.contracts.page import ApprovalPage, EventPage, TaskPage
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
 from services.client import calls
 from services.client.calls import Call
@@ -78,6 +79,26 @@ class AsyncClient:
     async def artifacts(self, task_id: str) -> Sequence[Artifact]:
         """What the team kept."""
         return await self._send(calls.artifacts(task_id))
+
+    async def approvals(
+        self,
+        task_id: str | None = None,
+        state: Collection[ApprovalState] = (),
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> ApprovalPage:
+        """A page of approvals, newest first: of one task, or of all the tenant's."""
+        return await self._send(calls.approvals(task_id, state, limit, cursor))
+
+    async def approval(self, approval_id: str) -> Approval:
+        """One approval as it is now."""
+        return await self._send(calls.approval(approval_id))
+
+    async def decide(self, approval_id: str, decision: Decision, note: str | None = None) -> Approval:
+        """Approve or deny, once; refused with ``ALREADY_DECIDED`` where the other was decided before, and with
+        ``APPROVAL_EXPIRED`` where it is too late."""
+        return await self._send(calls.decide(approval_id, ApprovalDecision(decision=decision, note=note)))
 
     async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[Event | Delta]:
         """Events behind a number, each once and in order, with pieces of replies between them; ends behind the task's

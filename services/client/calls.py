@@ -8,8 +8,9 @@ from typing import Generic, TypeVar
 import httpx
 from pydantic import TypeAdapter
 
+from agents.contracts.approval import Approval, ApprovalDecision, ApprovalState
 from agents.contracts.artifact import Artifact, UploadedFile
-from agents.contracts.page import EventPage, TaskPage
+from agents.contracts.page import ApprovalPage, EventPage, TaskPage
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
 
 T = TypeVar("T")
@@ -91,6 +92,32 @@ def artifacts(task_id: str) -> Call[list[Artifact]]:
 def artifact(artifact_id: str) -> Call[Artifact]:
     """One artifact."""
     return Call("GET", f"/v1/artifacts/{artifact_id}", Artifact.model_validate_json)
+
+
+def approvals(
+    task_id: str | None, state: Collection[ApprovalState], limit: int, cursor: str | None
+) -> Call[ApprovalPage]:
+    """A page of approvals, newest first; of one task where it is named."""
+    named = [("limit", str(limit)), *(("state", ApprovalState(s).value) for s in state)]
+    params = (*named, ("cursor", cursor)) if cursor is not None else tuple(named)
+    path = f"/v1/tasks/{task_id}/approvals" if task_id is not None else "/v1/approvals"
+    return Call("GET", path, ApprovalPage.model_validate_json, params)
+
+
+def approval(approval_id: str) -> Call[Approval]:
+    """One approval."""
+    return Call("GET", f"/v1/approvals/{approval_id}", Approval.model_validate_json)
+
+
+def decide(approval_id: str, decision: ApprovalDecision) -> Call[Approval]:
+    """Decide; the same decision twice is harmless."""
+    return Call(
+        "POST",
+        f"/v1/approvals/{approval_id}/decide",
+        Approval.model_validate_json,
+        headers={"Content-Type": "application/json"},
+        body=decision.model_dump_json(exclude_none=True).encode(),
+    )
 
 
 def upload(name: str) -> Call[UploadedFile]:

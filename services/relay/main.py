@@ -22,6 +22,7 @@ from services.relay.reservations import settle_orphans
 from services.relay.starts import Reconciler, Workflows
 from services.relay.waking import Waker
 from services.settings import Settings
+from services.store.approvals import expire_due
 from services.store.database import Database
 from services.temporal import runtime as temporal_runtime
 from workflows.options import WORKFLOW_QUEUE
@@ -51,6 +52,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         repeat("waiting", waker.wake_waiting, stop, every_s=1.0, wake=poked[1]),
         repeat("starts", reconciler.start_missing, stop, every_s=1.0),
         repeat("cancels", reconciler.remind_of_cancels, stop, every_s=5.0),
+        repeat("approvals", partial(expire_due, db), stop, every_s=1.0),
         repeat("stalled", reconciler.find_stalled, stop, every_s=30.0),
         repeat("reservations", partial(settle_orphans, db), stop, every_s=30.0),
     )

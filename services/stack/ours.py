@@ -18,12 +18,14 @@ TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY
 _SERVERS = ("PG_", "TEMPORAL_", "NATS_")
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "api": (*_SERVERS, "S3_", "API_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
-    "worker": (*_SERVERS, "S3_", "RUNNER_", "REPLAY_", "MODEL_"),
+    "worker": (*_SERVERS, "S3_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_"),
     "relay": _SERVERS,
     "runner": ("RUNNER_",),
     "migrate": ("PG_",),
 }
 """Beginnings of the variables that a role gets; it can lose no secret that it never had."""
+_THEIRS = ("LONGHAUL_MODEL_", "LONGHAUL_APPROVAL_")
+"""What the user sets for our processes."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 _PASSED_ON = (*_PROXIES, "SSL_CERT_FILE", "SSL_CERT_DIR")
 
@@ -63,8 +65,8 @@ def environment(context: Context, role: str, template: Path, user: Mapping[str, 
         "REPLAY_TOKEN": secrets.replay_token,
     }
     wanted = tuple(f"LONGHAUL_{beginning}" for beginning in _NEEDS[role])
-    models = {name: value for name, value in user.items() if name.startswith("LONGHAUL_MODEL_")}
-    every = models | {f"LONGHAUL_{name}": str(value) for name, value in values.items()}
+    theirs = {name: value for name, value in user.items() if name.startswith(_THEIRS)}
+    every = theirs | {f"LONGHAUL_{name}": str(value) for name, value in values.items()}
     return _python(context, user) | {name: value for name, value in every.items() if name.startswith(wanted)}
 
 

@@ -283,10 +283,45 @@ tool_calls = Table(
     Column("fence", BigInteger, nullable=False),
     Column("result", JSONB),
     Column("result_blob", JSONB),
+    # the attempt that began a call which cannot be repeated; null where none has
+    Column("begun_fence", BigInteger),
     _time("called_at", nullable=False),
     _time("ended_at"),
     UniqueConstraint("agent_id", "round", "turn", "i"),
     ForeignKeyConstraint(["agent_id"], ["agents.id"], ondelete="CASCADE"),
+)
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    _tenant(),
+    Column("task_id", String(64), nullable=False),
+    Column("agent_id", String(64), nullable=False),
+    Column("step_id", String(64), nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("call_index", Integer, nullable=False),
+    Column("call_key", Text, nullable=False),
+    # the n-th question about this call, from 1; the last one counts
+    Column("number", Integer, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("tool", String(64), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("arguments_sha256", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    _time("requested_at", nullable=False),
+    _time("expires_at", nullable=False),
+    _time("decided_at"),
+    Column("actor", String(128)),
+    Column("note", Text),
+    UniqueConstraint("call_key", "number"),
+    ForeignKeyConstraint(["task_id"], ["tasks.id"], ondelete="CASCADE"),
+    ForeignKeyConstraint(["agent_id"], ["agents.id"], ondelete="CASCADE"),
+    Index("ix_approvals_page", "tenant_id", "requested_at", "id"),
+    Index("ix_approvals_task", "tenant_id", "task_id"),
+    Index("ix_approvals_agent", "agent_id"),
+    Index("ix_approvals_pending", "expires_at", postgresql_where=text("state = 'pending'")),
 )
 
 budget_reservations = Table(

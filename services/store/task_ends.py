@@ -15,6 +15,7 @@ from agents.contracts.model import Usage
 from agents.contracts.run import BurstReason, TaskEnd, TaskRef
 from agents.contracts.task import StopReason, TaskStatus
 from agents.contracts.trajectory import StepReport
+from services.store.approvals import withdraw
 from services.store.events import Draft
 from services.store.orchestration import locked_anyhow, tell
 from services.store.sandbox_rows import released
@@ -31,7 +32,8 @@ async def write_end(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: date
         return TaskEnd(stop_reason=StopReason(row.stop_reason), error=error)
     if row.cancel_requested_at is not None:
         end = TaskEnd(stop_reason=StopReason.CANCELLED)
-    drafts = await _close_rounds(conn, task, end, at) + await released(conn, task, at)
+    drafts = await withdraw(conn, task.tenant_id, task.task_id)
+    drafts += await _close_rounds(conn, task, end, at) + await released(conn, task, at)
     usage = await _settle(conn, task, row, at)
     summary = await _summary(conn, task, row, end)
     drafts.append(Draft(_last(end, usage, summary)))

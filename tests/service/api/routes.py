@@ -24,5 +24,5 @@ def routes() -> list[Route]:
 
 def concrete(route: Route, task_id: str, **ids: str) -> str:
     """The path with its parameters filled in."""
-    names = {"task_id": task_id, "artifact_id": task_id, "file_id": task_id, **ids}
+    names = {"task_id": task_id, "artifact_id": task_id, "approval_id": task_id, "file_id": task_id, **ids}
     return route.path.format(**names)

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agents.contracts.approval import ApprovalState
 from agents.contracts.errors import ErrorCode
 from agents.contracts.event import Event
 from agents.contracts.task import InputFile, TaskSpec, TaskStatus
@@ -38,6 +39,11 @@ async def test_every_method(tenant: Tenant, writer: Writer, objects: S3Objects, 
             await client.result(task.id)
         assert early.value.code is ErrorCode.NOT_FINISHED
         assert (await client.cancel(task.id)).status is TaskStatus.CANCELLING
+        other = await client.submit(SPEC)
+        asked = await writer.approval(other.id)
+        assert [a.id for a in (await client.approvals(state=[ApprovalState.PENDING], limit=1)).data] == [asked]
+        assert (await client.decide(asked, "deny", "no")).state is ApprovalState.DENIED
+        assert (await client.approval(asked)).note == "no"
         artifact_id = await writer.artifact(objects, task.id, "out/a.bin", data)
         await writer.end(task.id)
         assert [e.seq async for e in client.stream(task.id) if isinstance(e, Event)] == [1, 2, 3]
@@ -57,6 +63,7 @@ def test_the_blocking_one(someone: Tenant, tmp_path: Path) -> None:
         assert isinstance(first, Event)
         assert client.cancel(task.id, 0.1).status is TaskStatus.CANCELLING
         assert client.events(task.id).last_seq == 2
+        assert client.approvals(task.id).data == []
         assert client.artifacts(task.id) == []
         with pytest.raises(LonghaulApiError) as refused:
             client.download("art_00000000000000", tmp_path)

@@ -13,7 +13,7 @@ from services.store.database import Database
 from tests.service.api.routes import concrete, routes
 from tests.service.api.world import Tenant, Writer, make_tenant, submit
 
-BODIES = {"/v1/tasks", "/v1/files"}
+BODIES = {"/v1/tasks", "/v1/files", "/v1/approvals"}
 """Routes without an id in the path; what they may show is tested below."""
 
 
@@ -23,24 +23,28 @@ async def test_every_route_hides_another_tenants_ids(
     task_id = await submit(http)
     artifact_id = await writer.artifact(objects, task_id, "a.txt", b"mine")
     file_id = (await http.post("/v1/files?name=a", content=b"mine")).json()["id"]
+    approval_id = await writer.approval(task_id, arguments="mine")
     await writer.end(task_id)
-    ids = {"artifact_id": artifact_id, "file_id": file_id}
+    ids = {"artifact_id": artifact_id, "file_id": file_id, "approval_id": approval_id}
+    decision = {"decision": "deny"}
     walked = 0
     async with (await make_tenant(db, tenant.url)).http() as stranger:
         for route in routes():
             if "{" not in route.path:
                 continue
             path = concrete(route, task_id, **ids)
-            mine = await http.request(route.method, path)
-            assert mine.status_code in (200, 202, 409), (route, mine.text)
-            answer = await stranger.request(route.method, path)
+            body = decision if route.path.endswith("/decide") else None
+            answer = await stranger.request(route.method, path, json=body)
             nothing = await stranger.request(route.method, concrete(route, "task_00000000000000000000000000"))
+            mine = await http.request(route.method, path, json=body)
+            assert mine.status_code in (200, 202, 409), (route, mine.text)
             assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND"), route
             assert answer.json()["title"] == nothing.json()["title"]
             assert "mine" not in answer.text
             walked += 1
-        assert walked >= 9
+        assert walked >= 12
         assert (await stranger.get("/v1/tasks")).json()["data"] == []
+        assert (await stranger.get("/v1/approvals")).json()["data"] == []
         spec = {"instruction": "steal", "tier": "replay", "files": [{"file_id": file_id, "path": "x"}]}
         assert (await stranger.post("/v1/tasks", json=spec)).status_code == 422
         own = (await stranger.post("/v1/files?name=a", content=b"mine")).json()

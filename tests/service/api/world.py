@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 from sqlalchemy import insert, select, update
 
+from agents.contracts.approval import arguments_digest
 from agents.contracts.artifact import BlobRef
 from agents.contracts.event import EventData, StepStarted, TaskCompleted, TaskStarted
 from agents.contracts.model import Delta, Usage
@@ -18,7 +20,7 @@ from services.objects.s3 import S3Objects
 from services.store import events, keys
 from services.store.database import Database
 from services.store.keys import Scope
-from services.store.tables import artifacts, tasks
+from services.store.tables import agents, approvals, artifacts, tasks
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,21 @@ class Writer:
                 )
             )
         return artifact_id
+
+    async def approval(self, task_id: str, *, expires_s: float = 60.0, arguments: str = "{}") -> str:
+        """A call that waits for a person, as a burst leaves it; returns the approval's id."""
+        at, agent_id, made = datetime.now(UTC), new_id("agent"), new_id("appr")
+        tenant: dict[str, Any] = {"tenant_id": self._tenant.id, "task_id": task_id}
+        agent = {"id": agent_id, "epoch": 0, "role": "executor", "revision": 1, "step": "s1", "created_at": at}
+        agent |= {"state": "waiting", "activity": "waiting for approval", "activity_at": at}
+        row = {"id": made, "agent_id": agent_id, "step_id": "s1", "round": 1, "turn": 1, "call_index": 0, "number": 1}
+        row |= {"call_key": made, "kind": "call", "tool": "shell", "arguments": arguments, "state": "pending"}
+        row |= {"arguments_sha256": arguments_digest(arguments)}
+        times = {"requested_at": at, "expires_at": at + timedelta(seconds=expires_s)}
+        async with self._db.begin() as conn:
+            await conn.execute(insert(agents).values(tenant | agent))
+            await conn.execute(insert(approvals).values(tenant | row | times))
+        return made
 
     async def count(self) -> int:
         """How many tasks the tenant has in the database."""

@@ -45,6 +45,7 @@ def test_no_tool_is_without_a_role_and_control_tools_have_no_handler() -> None:
 def test_every_code_of_a_tool_is_somebodys_but_those_of_any_reply() -> None:
     declared = {code for tool in TOOLS.values() for code in tool.contract.errors}
     any_reply = {ErrorCode.INVALID_ARGUMENTS, ErrorCode.UNKNOWN_TOOL, ErrorCode.TOOL_NOT_ALLOWED}
+    any_reply |= {ErrorCode.APPROVAL_DENIED, ErrorCode.APPROVAL_EXPIRED}
     assert declared | any_reply == {code for code in ErrorCode if code.rule.fault is FaultClass.TOOL}
 
 

@@ -4,7 +4,21 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
-from agents.contracts import artifact, errors, event, ids, message, model, plan, run, sandbox, task, tool, trajectory
+from agents.contracts import (
+    approval,
+    artifact,
+    errors,
+    event,
+    ids,
+    message,
+    model,
+    plan,
+    run,
+    sandbox,
+    task,
+    tool,
+    trajectory,
+)
 from agents.contracts.errors import ErrorCode
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -111,6 +125,26 @@ STORED: list[BaseModel] = [
         limits=LIMITS,
         sandbox=sandbox.SandboxLimits(memory_mb=512, cpu=1.5, disk_mb=1_024, pids=100, best_effort=True),
         metadata={"ticket": "17"},
+    ),
+    approval.Approval(
+        id="appr_1",
+        task_id=TASK_ID,
+        agent_id="agent_1",
+        step_id="fix",
+        round=2,
+        turn=3,
+        call_index=1,
+        call_key="k/c1",
+        kind="unknown_outcome",
+        tool="shell",
+        arguments='{"command": "make"}',
+        arguments_sha256=SHA,
+        state=approval.ApprovalState.DENIED,
+        requested_at=AT,
+        expires_at=AT,
+        decided_at=AT,
+        actor="key:key_1",
+        note="not now",
     ),
     run.TaskRef(tenant_id="default", task_id=TASK_ID, epoch=1),
     AGENT,
