@@ -28,6 +28,10 @@ BURSTS_BEFORE_CONTINUE = 200
 INTERNAL_ATTEMPTS = 5
 """An unexpected exception is tried this often, then the task ends with the code INTERNAL instead of hanging."""
 
+SANDBOX_ATTEMPTS = 20
+"""A host that will not make a sandbox or start a command is asked this often (with `RETRY` more than a minute; a copy
+that stays busy takes a minute each time), then the task ends with that code."""
+
 ENGINE_BACKOFF_MAX_S = 60.0
 
 LOOK_AGAIN = timedelta(seconds=60)

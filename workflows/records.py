@@ -143,7 +143,8 @@ class RoundEnd:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What an agent waits for outside it."""
+    """What an agent waits for outside it, and why it has to (never with a secret in it)."""
 
     waiting_for: str
     retry_after_s: float | None = None
+    detail: str | None = None

@@ -259,7 +259,7 @@ class Burst:
 
     async def _no_reply(self, turn: Turn, k: int, fault: LonghaulError) -> BurstEnd | None:
         if fault.code is ErrorCode.ENGINE_UNAVAILABLE:
-            waiting = Waiting("engine", fault.retry_after_s)
+            waiting = Waiting("engine", fault.retry_after_s, excerpt(fault.detail))
             return await self._leave(
                 BurstReason.ENGINE_UNAVAILABLE, waiting, retry_after_s=fault.retry_after_s, error=fault.info
             )

@@ -241,7 +241,8 @@ class ToolUnknown(_Data):
 
 
 class ExecStarted(_Data):
-    """A command began in a sandbox."""
+    """A command began in a sandbox. A tool's is told together with its end; that it is about to run, `tool.called` has
+    told before. A check's is told at once."""
 
     type: Literal["exec.started"] = "exec.started"
     exec_id: str
@@ -475,11 +476,12 @@ class AgentStarted(_Data):
 
 
 class AgentWaiting(_Data):
-    """An agent waits for something outside it."""
+    """An agent waits for something outside it; `detail` says why it has to, as far as that is known."""
 
     type: Literal["agent.waiting"] = "agent.waiting"
     waiting_for: str
     retry_after_s: float | None = None
+    detail: str | None = None
 
 
 class AgentFinished(_Data):

@@ -94,6 +94,9 @@ def get(task: Task, as_json: AsJson = False, data_dir: DataDirOption = None) -> 
         typer.echo(f"  {one_line(view.instruction)}")
         for step in view.steps:
             typer.echo(f"  {step.state:<10} {step.id}: {one_line(step.title)}")
+        for agent in view.agents:
+            if agent.state == "waiting":
+                typer.echo(f"  {agent.role.value} of {agent.step}: {one_line(agent.activity, 300)}")
         typer.echo(f"  {count(view.turns, 'turn')}, {spent(view.usage)}")
         if view.error:
             typer.echo(f"  {view.error.code.value}: {one_line(view.error.detail, 600)}")

@@ -118,7 +118,8 @@ def lines_of(event: Event) -> list[Line]:
         case "approval.expired":
             return [warn(f"{step}nobody decided in time: {d.approval_id} has expired")]
         case "agent.waiting":
-            return [warn(f"{step}waits for {awaited(d.waiting_for)}")]
+            why = f": {one_line(d.detail, 200)}" if d.detail else ""
+            return [warn(f"{step}waits for {awaited(d.waiting_for)}{why}")]
         case "budget.warned" | "budget.exhausted":
             return [warn(f"{d.limit}: {d.used} of {d.allowed} spent")]
         case "sandbox.lost":

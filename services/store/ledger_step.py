@@ -138,7 +138,7 @@ class Step:
             told,
             task.last_seq,
             **self.results(packed),
-            activity=f"waiting for the {waiting.waiting_for}",
+            activity=f"waiting for the {waiting.waiting_for}" + (f": {waiting.detail}" if waiting.detail else ""),
             waiting=shown,
             waiting_for=waiting.waiting_for,
         )

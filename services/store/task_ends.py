@@ -9,7 +9,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.base import read_stored
 from agents.contracts.errors import ErrorInfo
-from agents.contracts.event import AgentFinished, EventData, TaskCancelled, TaskCompleted, TaskFailed, excerpt
+from agents.contracts.event import (
+    AgentFinished,
+    EventData,
+    StepFailed,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    excerpt,
+)
 from agents.contracts.ids import Role
 from agents.contracts.model import Usage
 from agents.contracts.run import BurstReason, TaskEnd, TaskRef
@@ -33,7 +41,8 @@ async def write_end(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: date
     if row.cancel_requested_at is not None:
         end = TaskEnd(stop_reason=StopReason.CANCELLED)
     drafts = await withdraw(conn, task.tenant_id, task.task_id)
-    drafts += await _close_rounds(conn, task, end, at) + await released(conn, task, at)
+    drafts += await _close_rounds(conn, task, end, at) + await _close_steps(conn, task, row.plan_revision, end)
+    drafts += await released(conn, task, at)
     usage = await _settle(conn, task, row, at)
     summary = await _summary(conn, task, row, end)
     drafts.append(Draft(_last(end, usage, summary)))
@@ -79,6 +88,28 @@ async def _close_rounds(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: 
             step_id=a.step,
         )
         for a in stopped
+    ]
+
+
+async def _close_steps(conn: AsyncConnection, task: TaskRef, revision: int, end: TaskEnd) -> list[Draft]:
+    """A step of the present plan that was under way is not any more: it was not done. (A plan that was replaced keeps
+    its steps as they were.)"""
+    cut = (
+        update(steps)
+        .where(
+            steps.c.tenant_id == task.tenant_id,
+            steps.c.task_id == task.task_id,
+            steps.c.epoch == task.epoch,
+            steps.c.revision == revision,
+            steps.c.state.in_(("running", "reviewing")),
+        )
+        .values(state="failed")
+        .returning(steps.c.position, steps.c.step_id, steps.c.round)
+    )
+    left = sorted((await conn.execute(cut)).all(), key=lambda step: int(step.position))
+    return [
+        Draft(StepFailed(round=step.round, stop_reason=end.stop_reason, error=end.error), step_id=step.step_id)
+        for step in left
     ]
 
 

@@ -111,6 +111,15 @@ class Team:
         """The types of all events."""
         return [event.data.type for event in await self.events(task)]
 
+    async def steps(self, task: TaskRef) -> dict[str, str]:
+        """The state of each step of the last plan."""
+        steps, latest = tables.steps.c, select(tables.tasks.c.plan_revision).where(tables.tasks.c.id == task.task_id)
+        query = select(steps.step_id, steps.state).where(
+            steps.task_id == task.task_id, steps.revision == latest.scalar_subquery()
+        )
+        async with self.parts.db.begin() as conn:
+            return {row.step_id: row.state for row in await conn.execute(query)}
+
     async def sandboxes(self, task: TaskRef) -> list[Any]:
         """The task's sandboxes."""
         query = select(tables.sandboxes).where(tables.sandboxes.c.task_id == task.task_id)

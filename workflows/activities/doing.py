@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from temporalio import activity
 
-from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.errors import LonghaulError
 from workflows import failures, options
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ class Elsewhere(Protocol):
 
 
 async def doing(elsewhere: Elsewhere, work: Coroutine[Any, Any, T], *, gives_up: bool = True) -> T:
-    """Run one activity's work with heartbeats. What nobody expected is tried a few times and then final, unless
-    `gives_up` is False.
+    """Run one activity's work with heartbeats. What nobody expected, and what may never pass, is tried so often and
+    is then final (`failures.ATTEMPTS`), unless `gives_up` is False.
 
     Raises:
         ApplicationError: what went wrong, with its code.
@@ -35,14 +35,13 @@ async def doing(elsewhere: Elsewhere, work: Coroutine[Any, Any, T], *, gives_up:
     try:
         return await elsewhere(work)
     except LonghaulError as error:
-        if error.code is ErrorCode.INTERNAL:  # a bug of another process: it may well be there at every try
-            raise failures.unexpected(error, activity.info().attempt if gives_up else 0) from error
-        raise failures.to_application(error) from error
+        raise failures.to_application(error, activity.info().attempt if gives_up else 0) from error
     except asyncio.CancelledError:
         raise
     except Exception as error:
         activity.logger.exception("an activity met what it did not expect")
-        raise failures.unexpected(error, activity.info().attempt if gives_up else 0) from error
+        fault = failures.unexpected(error)
+        raise failures.to_application(fault, activity.info().attempt if gives_up else 0) from error
     finally:
         beat.cancel()
 

@@ -99,8 +99,9 @@ async def test_an_engine_that_is_away_is_waited_for_and_nothing_is_charged(parts
         assert (end.reason, end.retry_after_s) == (BurstReason.ENGINE_UNAVAILABLE, 7)
     task = await scene.row(tables.tasks)
     assert (task.reserved_tokens, task.prompt_tokens) == (0, 0)
-    assert (await scene.row(tables.agents)).state == "waiting"
-    assert (await scene.count())["agent.waiting"] == 1  # told once
+    agent = await scene.row(tables.agents)
+    assert (agent.state, agent.activity) == ("waiting", "waiting for the engine: down")
+    assert [e.data.detail for e in await scene.events() if e.data.type == "agent.waiting"] == ["down"]  # told once
     end = await scene.burst(model=ScriptedModel([FINISH]))
     assert end.reason is BurstReason.FINISHED
     assert (await scene.count())["model.called"] == 1

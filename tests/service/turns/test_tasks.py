@@ -7,6 +7,7 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.event import StepFailed
 from agents.contracts.task import Limits, StopReason
 from services.settings import Settings
 from tests.support.scripts import ScriptedModel, says
@@ -111,6 +112,27 @@ async def test_nothing_completes_without_its_checks(
         assert (await team.types(task))[-1] == "task.failed"
 
 
+async def test_a_step_that_the_final_review_rejects_has_failed(parts: Parts, client: Client, tenant_id: str) -> None:
+    model = ScriptedModel(
+        {
+            "planner/1.plan/1/1/m1": plan("one", "two", two={"depends_on": ["one"]}),
+            "executor/1.one/1/1/m1": finish("one"),
+            "reviewer/1.one/1/1/m1": review("approve"),
+            "executor/1.two/1/1/m1": finish("two"),
+            "reviewer/1.two/1/1/m1": review("approve"),
+            "reviewer/1.final/1/1/m1": review("revise", "two is not enough"),
+            "executor/1.two/2/1/m1": finish("two again"),
+            "reviewer/1.final/2/1/m1": review("revise", "still not"),
+        }
+    )
+    async with working(parts, client, model) as team:
+        task = await new_task(parts, tenant_id, Limits(review_rounds=2))
+        assert (await (await team.start(task)).result()).stop_reason is StopReason.REJECTED
+        assert await team.steps(task) == {"one": "completed", "two": "failed"}
+        [failed] = [e.data for e in await team.events(task) if isinstance(e.data, StepFailed)]
+        assert (failed.round, failed.stop_reason) == (2, StopReason.REJECTED)
+
+
 async def test_a_replan_keeps_what_is_done(parts: Parts, client: Client, tenant_id: str) -> None:
     first = plan("a", "b", b={"depends_on": ["a"]})
     model = ScriptedModel(
@@ -170,6 +192,7 @@ async def test_a_cancel_at_any_moment_leaves_nothing(
         assert end.stop_reason is StopReason.CANCELLED
         row = await team.row(task)
         assert (row.status, row.reserved_tokens) == ("cancelled", 0)
+        assert set((await team.steps(task)).values()) <= {"pending", "failed"}
         assert (await team.types(task))[-1] == "task.cancelled"
         await assert_nothing_left(team, task)
 

@@ -12,8 +12,9 @@ from temporalio.testing import ActivityEnvironment
 from agents.contracts.errors import ErrorCode, ErrorInfo, LonghaulError
 from agents.contracts.sandbox import Owner
 from services.sandbox.client import RunnerClient
-from workflows import options, sizes
+from workflows import sizes
 from workflows.activities import doing as activities
+from workflows.failures import ATTEMPTS
 
 
 class _Refusal:
@@ -38,17 +39,31 @@ async def test_a_fault_of_what_is_uploaded_is_no_lost_connection() -> None:
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
-async def test_a_bug_of_another_process_is_not_met_for_ever() -> None:
+@pytest.mark.parametrize("code", ATTEMPTS)
+async def test_a_fault_of_another_process_is_not_met_for_ever(code: ErrorCode) -> None:
     async def work() -> None:
-        raise LonghaulError(ErrorCode.INTERNAL, "the runner has a fault")
+        raise LonghaulError(code, "the runner has a fault")
 
-    world = ActivityEnvironment()
-    for attempt, final in ((1, False), (options.INTERNAL_ATTEMPTS, True)):
+    for attempt, final in ((1, False), (ATTEMPTS[code] - 1, False), (ATTEMPTS[code], True)):
+        world = ActivityEnvironment()
         world.info = replace(ActivityEnvironment.default_info(), attempt=attempt)
         with pytest.raises(ApplicationError) as caught:
             await world.run(activities.doing, activities.here, work())
-        assert (caught.value.type, caught.value.non_retryable) == ("INTERNAL", final)
-        world = ActivityEnvironment()
+        assert (caught.value.type, caught.value.non_retryable) == (code.value, final)
+
+
+async def test_the_end_of_a_task_is_tried_for_ever() -> None:
+    async def work() -> None:
+        raise KeyError("a bug")
+
+    async def doing() -> None:
+        await activities.doing(activities.here, work(), gives_up=False)
+
+    world = ActivityEnvironment()
+    world.info = replace(ActivityEnvironment.default_info(), attempt=10_000)
+    with pytest.raises(ApplicationError) as caught:
+        await world.run(doing)
+    assert caught.value.non_retryable is False
 
 
 def test_sizes_are_bytes() -> None:

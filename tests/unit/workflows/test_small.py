@@ -134,10 +134,20 @@ def test_codes_cross_temporal_and_back(code: ErrorCode) -> None:
     assert (code.value in (options.RETRY.non_retryable_error_types or [])) is not RULES[code].retryable
 
 
-def test_a_bug_is_tried_a_few_times() -> None:
-    assert failures.unexpected(KeyError("x"), 1).non_retryable is False
-    assert failures.unexpected(KeyError("x"), options.INTERNAL_ATTEMPTS).non_retryable is True
-    assert failures.to_info(failures.unexpected(KeyError("x"), 1)).code is ErrorCode.INTERNAL
+@pytest.mark.parametrize("code", failures.ATTEMPTS)
+def test_what_may_never_pass_is_tried_so_often_and_not_for_ever(code: ErrorCode) -> None:
+    most = failures.ATTEMPTS[code]
+    assert failures.to_application(LonghaulError(code, "words"), most - 1).non_retryable is False
+    assert failures.to_application(LonghaulError(code, "words"), most).non_retryable is True
+
+
+def test_what_is_only_away_is_waited_for_without_end() -> None:
+    for code in (ErrorCode.STORE_UNAVAILABLE, ErrorCode.RUNNER_UNAVAILABLE, ErrorCode.FENCED):
+        assert failures.to_application(LonghaulError(code, "words"), 10_000).non_retryable is False
+
+
+def test_a_bug_has_a_code() -> None:
+    assert failures.unexpected(KeyError("x")).info == ErrorInfo(code=ErrorCode.INTERNAL, detail="KeyError: 'x'")
     assert failures.to_info(ValueError("plain")).code is ErrorCode.INTERNAL
 
 
