@@ -11,6 +11,8 @@ from urllib.parse import quote
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.storage import FLOOR_BYTES
+
 
 class Settings(BaseSettings):
     """Where everything is. Unset secrets are empty; a process that needs one refuses to start without it."""
@@ -43,6 +45,9 @@ class Settings(BaseSettings):
     api_port: int = 8420
     # how long a person has to decide on a call, where a task does not say
     approval_s: int = 259_200
+    # where the data lies: below the floor nothing new is taken
+    storage_dir: Path | None = None
+    storage_floor_bytes: int = FLOOR_BYTES
     # the runner of sandboxes
     runner_host: str = "127.0.0.1"
     runner_port: int = 8421

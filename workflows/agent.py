@@ -64,7 +64,7 @@ class AgentWorkflow:
     async def _wait(self, burst: BurstEnd, wakes: int) -> None:
         """Wait for what the burst's end names. `wakes` had come when it began: one that came since may tell of what it
         did not see, so the next burst looks at once."""
-        if burst.reason is not BurstReason.ENGINE_UNAVAILABLE:
+        if burst.reason not in (BurstReason.ENGINE_UNAVAILABLE, BurstReason.STORAGE_FULL):
             self._outages = 0
             if burst.reason.waits_for_rows:
                 await self._woken(lambda: self._wakes > wakes, options.LOOK_AGAIN)

@@ -13,6 +13,7 @@ PASSING = frozenset(
     {
         ErrorCode.STORE_UNAVAILABLE,
         ErrorCode.OBJECTS_UNAVAILABLE,
+        ErrorCode.STORAGE_FULL,
         ErrorCode.RUNNER_UNAVAILABLE,
         ErrorCode.SPAWN_FAILED,
         ErrorCode.UNAVAILABLE,

@@ -168,6 +168,10 @@ class Ledger(Protocol):
         """The turns so far, in order; of this round only where `brief_round_only`."""
         ...
 
+    def check_room(self) -> None:
+        """Raises ``STORAGE_FULL`` where too little space is left to begin another turn."""
+        ...
+
     async def begin(self, held: Held, key: str, done: Results, intent: Intent) -> Begun:
         """T1: keep results, read controls and mail, reserve budget, record the intent (and open its turn)."""
         ...

@@ -136,6 +136,8 @@ class Burst:
         except Interrupted as stop:
             return await self._interrupted(stop.reason)
         except LonghaulError as fault:
+            if fault.code is ErrorCode.STORAGE_FULL:
+                return await self._wait_for("storage", BurstReason.STORAGE_FULL, fault)
             if fault.code not in (ErrorCode.SANDBOX_LOST, ErrorCode.SANDBOX_NOT_FOUND):
                 raise
             return await self._end(RoundEnd(BurstReason.SANDBOX_LOST, error=fault.info))
@@ -166,6 +168,7 @@ class Burst:
     async def _begin(self) -> BurstEnd | None:
         """Open the next turn, unless the burst or the round ends here."""
         self._interrupts.check()
+        self._ports.ledger.check_room()
         if self._count >= self._rules.turns or self._own_s() >= self._rules.own_s:
             return await self._leave(BurstReason.LIMIT)
         useless = self._useless()
@@ -259,10 +262,7 @@ class Burst:
 
     async def _no_reply(self, turn: Turn, k: int, fault: LonghaulError) -> BurstEnd | None:
         if fault.code is ErrorCode.ENGINE_UNAVAILABLE:
-            waiting = Waiting("engine", fault.retry_after_s, excerpt(fault.detail))
-            return await self._leave(
-                BurstReason.ENGINE_UNAVAILABLE, waiting, retry_after_s=fault.retry_after_s, error=fault.info
-            )
+            return await self._wait_for("engine", BurstReason.ENGINE_UNAVAILABLE, fault)
         if fault.code in ENDS_THE_ROUND:
             return await self._end(RoundEnd(BurstReason.FAILED, error=fault.info, charge_estimate=False))
         if fault.code.rule.fault is not FaultClass.MODEL:
@@ -383,6 +383,10 @@ class Burst:
             retry_after_s=retry_after_s,
             error=error,
         )
+
+    async def _wait_for(self, what: str, reason: BurstReason, fault: LonghaulError) -> BurstEnd:
+        waiting, again = Waiting(what, fault.retry_after_s, excerpt(fault.detail)), fault.retry_after_s
+        return await self._leave(reason, waiting, retry_after_s=again, error=fault.info)
 
     async def _keep(self, waiting: Waiting | None = None) -> None:
         if self._pending is NOTHING and waiting is None:

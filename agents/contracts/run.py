@@ -58,6 +58,7 @@ class BurstReason(StrEnum):
     BUDGET = "budget"
     NO_PROGRESS = "no_progress"
     ENGINE_UNAVAILABLE = "engine_unavailable"
+    STORAGE_FULL = "storage_full"
     SANDBOX_LOST = "sandbox_lost"
     FAILED = "failed"
     LIMIT = "limit"
@@ -79,6 +80,7 @@ class BurstReason(StrEnum):
 _GOES_ON = frozenset(
     {
         BurstReason.ENGINE_UNAVAILABLE,
+        BurstReason.STORAGE_FULL,
         BurstReason.LIMIT,
         BurstReason.DRAIN,
         BurstReason.ASKED,

@@ -27,6 +27,7 @@ async def upload(
     request: Request, response: Response, caller: Submitter, parts: Using, query: Annotated[UploadQuery, Query()]
 ) -> UploadedFile:
     """Keep a file for a later task: a form with one file, or the bytes themselves as the body with `?name=`."""
+    parts.storage.check()
     incoming = await open_upload(request, query.name)
     blob = await parts.objects.put_stream(caller.tenant_id, incoming.data, max_bytes=MAX_BYTES)
     async with parts.db.begin() as conn:

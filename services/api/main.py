@@ -25,6 +25,7 @@ from services.mailbox.live import NatsLive
 from services.objects.s3 import S3Objects
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
+from services.storage import storage_of
 from services.store.database import Database
 from services.temporal import runtime as temporal_runtime
 
@@ -83,6 +84,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             live=live,
             workflows=Workflows(temporal, db, live),
             limits=LimitChecks(runner),
+            storage=storage_of(settings),
             hub=hub,
             probes=_probes(db, objects, link, temporal),
             model_configured=bool(settings.model_base_url and (settings.model_full or settings.model_fast)),

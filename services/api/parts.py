@@ -10,6 +10,7 @@ from services.api.auth import Keyring
 from services.api.hub import Hub
 from services.api.limits import LimitChecks
 from services.api.workflows import Workflows
+from services.storage import Storage
 from services.store.database import Database
 from workflows.ports import Live, Objects
 
@@ -27,6 +28,7 @@ class Parts:
     live: Live
     workflows: Workflows
     limits: LimitChecks
+    storage: Storage
     hub: Hub
     probes: Mapping[str, Probe]
     model_configured: bool

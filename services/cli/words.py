@@ -38,12 +38,13 @@ def count(number: int, noun: str) -> str:
 
 _AWAITED = {
     "engine": "the model, which is down or busy and is asked again",
+    "storage": "free space on the disk of the data directory; it goes on once there is some",
     "approval": "a person's decision (`longhaul approvals` lists what waits)",
 }
 
 
 def awaited(what: str) -> str:
-    """What a task waits for. A model that is down is met again without anybody's doing, and that must be said."""
+    """What a task waits for. What passes without anybody's doing, and what does not, must be said."""
     return _AWAITED.get(what) or one_line(what)
 
 

@@ -51,6 +51,7 @@ from services.sandbox.journal import Entry, Phase
 from services.sandbox.probe import Probe
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.wire import OWNER_HEADER, FileList, KillRequest
+from services.storage import NO_SPACE, Storage
 
 MAX_JSON_BYTES = 64 << 20
 MAX_WAIT_S = 20.0
@@ -65,10 +66,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Routes:
     """The handlers. Each finds the sandbox, admits the owner's fences, acts."""
 
-    def __init__(self, sandboxes: Sandboxes, execs: Execs, probe: Probe) -> None:
+    def __init__(self, sandboxes: Sandboxes, execs: Execs, probe: Probe, storage: Storage) -> None:
         self._sandboxes = sandboxes
         self._execs = execs
         self._probe = probe
+        self.storage = storage
 
     def table(self) -> list[web.RouteDef]:
         """All routes."""
@@ -109,6 +111,7 @@ class Routes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Make or find a sandbox."""
+        self.storage.check()
         spec = await _body(request, SandboxSpec)
         if spec.id != _sandbox_id(request):
             raise LonghaulError(ErrorCode.VALIDATION_FAILED, "the body names another sandbox than the address")
@@ -146,6 +149,7 @@ class Routes:
             ended = entry.ended()
             if ended is None or ended.reason != "spawn_failed":  # nothing to start: no copy has to be waited for
                 return await asyncio.to_thread(self._execs.journal, home, asked, call)
+        self.storage.check()
         guard = self._sandboxes.guard(home.meta.id)
         async with guard.files.shared(), guard.change:
             home = self._home(request)
@@ -229,6 +233,7 @@ class Routes:
 
     async def _change(self, request: web.Request, owner: Owner, act: Callable[[Home], Body | None]) -> Body | None:
         """Change files: not while a copy is taken, and one change at a time."""
+        self.storage.check()
         guard = self._sandboxes.guard(_sandbox_id(request))
         async with guard.files.shared(), guard.change:
             home = self._home(request)
@@ -237,6 +242,7 @@ class Routes:
 
     async def _spool(self, request: web.Request, owner: Owner, limit: int) -> tuple[Path, str]:
         """Take an upload into `staging` as it comes; its path and digest."""
+        self.storage.check()
         home = await self._admit(request, owner)
         target = home.staging / f"upload-{secrets.token_hex(8)}"
         digest, size = hashlib.sha256(), 0
@@ -258,7 +264,7 @@ class Routes:
 
 def build_app(routes: Routes, token: str) -> web.Application:
     """The application: routes behind the token, faults in one shape."""
-    app = web.Application(middlewares=[_faults, _bearer(token)], client_max_size=MAX_JSON_BYTES)
+    app = web.Application(middlewares=[_faults(routes.storage), _bearer(token)], client_max_size=MAX_JSON_BYTES)
     app.add_routes(routes.table())
     return app
 
@@ -276,28 +282,35 @@ def _bearer(token: str) -> Middleware:
     return check
 
 
-@web.middleware
-async def _faults(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except LonghaulError as error:
-        return _fault(error.code, error.detail)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        return _fault(ErrorCode.VALIDATION_FAILED, f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
-    except web.HTTPRequestEntityTooLarge:
-        return _fault(ErrorCode.BODY_TOO_LARGE, f"more than {MAX_JSON_BYTES} bytes")
-    except web.HTTPMethodNotAllowed:
-        return _fault(ErrorCode.METHOD_NOT_ALLOWED, f"{request.method} is not possible here")
-    except web.HTTPNotFound:
-        return _fault(ErrorCode.NOT_FOUND, f"there is no {request.path}")
-    except FileNotFoundError:  # the sandbox was destroyed while the call was under way
-        return _fault(ErrorCode.SANDBOX_NOT_FOUND, "the sandbox is gone")
-    except (ConnectionResetError, asyncio.CancelledError):
-        raise
-    except Exception:
-        _LOG.exception("%s %s failed", request.method, request.path)
-        return _fault(ErrorCode.INTERNAL, "the runner has a fault; its log says which")
+def _faults(storage: Storage) -> Middleware:
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except LonghaulError as error:
+            # a disk that is full for all of us is no observation for a model: the call waits for space
+            told = storage.fault() if error.code is ErrorCode.DISK_FULL and storage.full else error
+            return _fault(told.code, told.detail)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            return _fault(ErrorCode.VALIDATION_FAILED, f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
+        except web.HTTPRequestEntityTooLarge:
+            return _fault(ErrorCode.BODY_TOO_LARGE, f"more than {MAX_JSON_BYTES} bytes")
+        except web.HTTPMethodNotAllowed:
+            return _fault(ErrorCode.METHOD_NOT_ALLOWED, f"{request.method} is not possible here")
+        except web.HTTPNotFound:
+            return _fault(ErrorCode.NOT_FOUND, f"there is no {request.path}")
+        except FileNotFoundError:  # the sandbox was destroyed while the call was under way
+            return _fault(ErrorCode.SANDBOX_NOT_FOUND, "the sandbox is gone")
+        except (ConnectionResetError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in NO_SPACE:  # of the journal, not of the workspace
+                return _fault(ErrorCode.STORAGE_FULL, storage.fault().detail)
+            _LOG.exception("%s %s failed", request.method, request.path)
+            return _fault(ErrorCode.INTERNAL, "the runner has a fault; its log says which")
+
+    return answer
 
 
 def _fault(code: ErrorCode, detail: str) -> web.Response:

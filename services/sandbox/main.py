@@ -24,6 +24,7 @@ from services.sandbox.probe import Probe
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.template import Template
 from services.settings import Settings
+from services.storage import storage_of
 from services.telemetry import configure
 
 SWEEP_S = 60.0
@@ -45,7 +46,7 @@ async def serve(settings: Settings) -> None:
     sandboxes = Sandboxes(data_dir, backend, execs)
     sandboxes.prepare()
     probe = Probe(backend, sandboxes, execs)
-    app = build_app(Routes(sandboxes, execs, probe), settings.runner_token.get_secret_value())
+    app = build_app(Routes(sandboxes, execs, probe, storage_of(settings)), settings.runner_token.get_secret_value())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=3.0)
     await runner.setup()
     await web.TCPSite(runner, settings.runner_host, settings.runner_port).start()

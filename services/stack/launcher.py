@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from services.stack import ours
+from services.stack import disk, ours
 from services.stack.errors import StackError, StackRefused
 from services.stack.layout import CHECKOUT, DataDir, Run, write_json
 from services.stack.logs import keep_small, tail
@@ -57,6 +57,7 @@ class Launcher:
         self._options = options
         self._say = say
         self._data = DataDir(options.data_dir)
+        self._storage = disk.storage_at(self._data.root, options.user)
         self._units: dict[str, Supervised] = {}
         self._spawner = Spawner()
         self._stop = asyncio.Event()
@@ -73,6 +74,8 @@ class Launcher:
         """
         if sys.platform != "linux":
             raise StackRefused("The embedded stack runs on Linux only (it relies on the kernel to end orphans).")
+        self._data.check()
+        disk.check_space(self._data.root, self._options.user)
         self._data.prepare()
         lock = self._data.lock()
         try:
@@ -101,6 +104,7 @@ class Launcher:
         url = f"http://{HOST}:{ports['api']}"
         self._data.write_run(Run(launcher_pid=os.getpid(), api_url=url, ports=ports, checkout=str(CHECKOUT)))
         rotation = asyncio.create_task(keep_small(self._data.logs))
+        watching = asyncio.create_task(disk.watch(self._storage, self._say, self._mend))
         read_end, write_end = os.pipe()
         fcntl.fcntl(write_end, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         try:
@@ -111,6 +115,7 @@ class Launcher:
                 await self._stay()
         finally:
             rotation.cancel()
+            watching.cancel()
             await self._take_down(write_end)
             os.close(read_end)
 
@@ -143,9 +148,16 @@ class Launcher:
     async def _bring_up(self, making: Awaitable[Unit]) -> None:
         begun = time.monotonic()
         unit = await making
-        self._units[unit.name] = supervised = Supervised(unit, self._spawner, self._note)
+        supervised = Supervised(unit, self._spawner, self._note, excused=lambda: self._storage.full)
+        self._units[unit.name] = supervised
         await supervised.start()
         self._say(f"  {unit.name:<10} ready after {time.monotonic() - begun:.1f} s")
+
+    async def _mend(self) -> None:
+        """After a disk that was used up: NATS refuses a stream for ever once a write to it failed, and SeaweedFS finds
+        out late that there is space."""
+        await self._units["nats"].renew()
+        await asyncio.gather(*(unit.renew(unless_ready_within_s=5.0) for unit in self._units.values()))
 
     async def _migrate(self, context: Context) -> None:
         begun, log = time.monotonic(), self._data.log("migrate")

@@ -102,6 +102,13 @@ class DataDir:
         """Where a process writes its log."""
         return self.logs / f"{name}.log"
 
+    def check(self) -> dict[str, Any]:
+        """Whether it may be used, touching nothing; its ``meta.json``. Raises StackRefused as `prepare` does."""
+        meta = _read(self.root / META)
+        check_place(self.root, meta)
+        check_format(self.root, meta, schema.known())
+        return meta
+
     def prepare(self) -> None:
         """Make and mark the directories: closed to others, except that root lets the users of database and sandboxes
         pass. One that was half made by a start that failed is completed.
@@ -110,9 +117,7 @@ class DataDir:
             StackRefused: it holds other things, is everybody's (such as /tmp), or a newer Longhaul wrote it. Nothing
                 was touched then.
         """
-        meta = _read(self.root / META)
-        check_place(self.root, meta)
-        check_format(self.root, meta, schema.known())
+        meta = self.check()
         self.root.mkdir(parents=True, exist_ok=True)
         if "longhaul" not in meta:
             write_json(self.root / META, {"longhaul": "", "format": FORMAT}, mode=0o644)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from services.stack import disk
 from services.stack.layout import CHECKOUT
 from services.stack.ports import HOST
 from services.stack.probe import ask
@@ -17,10 +18,10 @@ WORKERS = 2
 TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY"}
 _SERVERS = ("PG_", "TEMPORAL_", "NATS_")
 _NEEDS: Mapping[str, tuple[str, ...]] = {
-    "api": (*_SERVERS, "S3_", "API_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
-    "worker": (*_SERVERS, "S3_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_"),
+    "api": (*_SERVERS, "S3_", "API_", "STORAGE_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
+    "worker": (*_SERVERS, "S3_", "STORAGE_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_"),
     "relay": _SERVERS,
-    "runner": ("RUNNER_",),
+    "runner": ("RUNNER_", "STORAGE_"),
     "migrate": ("PG_",),
 }
 """Beginnings of the variables that a role gets; it can lose no secret that it never had."""
@@ -56,6 +57,8 @@ def environment(context: Context, role: str, template: Path, user: Mapping[str, 
         "S3_BUCKET": seaweed.BUCKET,
         "API_HOST": HOST,
         "API_PORT": ports["api"],
+        "STORAGE_DIR": context.data.root,
+        "STORAGE_FLOOR_BYTES": disk.floor_of(user),
         "RUNNER_HOST": HOST,
         "RUNNER_PORT": ports["runner"],
         "RUNNER_TOKEN": secrets.runner_token,

@@ -27,9 +27,14 @@ class Supervised:
     """A unit under supervision. `state` is one of: starting, ready, restarting, failed, stopping, stopped."""
 
     def __init__(
-        self, unit: Unit, spawner: Spawner, changed: Callable[[], None], patience: Patience = Patience()
+        self,
+        unit: Unit,
+        spawner: Spawner,
+        changed: Callable[[], None],
+        patience: Patience = Patience(),
+        excused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`changed` is called after every change of state."""
+        """`changed` is called after every change of state. While `excused` (a full disk) it is never given up."""
         self.unit = unit
         self._patience = patience
         self.state = "stopped"
@@ -39,6 +44,7 @@ class Supervised:
         self._ready = asyncio.Event()
         self._spawner = spawner
         self._changed = changed
+        self._excused = excused
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -75,6 +81,16 @@ class Supervised:
         if self.state != "failed":
             self._set("stopped")
 
+    async def renew(self, unless_ready_within_s: float = 0.0) -> None:
+        """Have it started anew, unless it proves within that time that it works."""
+        deadline = time.monotonic() + unless_ready_within_s
+        while self.state == "ready" and time.monotonic() < deadline:
+            if await self.unit.ready():
+                return
+            await asyncio.sleep(0.5)
+        if self.state == "ready" and self._process and not self._process.exited.done():
+            await end(self._process, self.unit.stop_signal, self.unit.grace_s)
+
     def kill(self) -> None:
         """SIGKILL its group and let it lie: the user is in a hurry."""
         if self._keeper:
@@ -88,11 +104,11 @@ class Supervised:
             begun = time.monotonic()
             why = await self._live()
             failures = 1 if time.monotonic() - begun > patience.steady_s else failures + 1
-            if failures >= patience.failures:
+            if failures >= patience.failures and not self._excused():
                 return self._give_up(why, failures)
             self._set("restarting")
             self.restarts += 1
-            await asyncio.sleep(min(patience.first_pause_s * 2 ** (failures - 1), patience.longest_pause_s))
+            await asyncio.sleep(min(patience.first_pause_s * 2 ** min(failures - 1, 9), patience.longest_pause_s))
 
     async def _live(self) -> str:
         """One life of the process; returns how it ended."""

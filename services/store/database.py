@@ -7,8 +7,10 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from agents.contracts.errors import ErrorCode, LonghaulError
+from services.storage import storage_full
 from services.store.spill import json_text
 
+_NO_SPACE = "53100"
 _AWAY = {"57P01", "57P02", "57P03", "53300"}
 """What a server answers that is shutting down, has crashed, is starting, or has no connection to spare."""
 
@@ -58,12 +60,16 @@ class Database:
 async def _faults() -> AsyncIterator[None]:
     try:
         yield
-    except (OSError, InterfaceError, OperationalError, TimeoutError) as error:
-        raise _unavailable(error) from error
     except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) == _NO_SPACE:
+            raise storage_full("the database has no space left on its disk; free some") from error
+        if isinstance(error, InterfaceError | OperationalError):
+            raise _unavailable(error) from error
         if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _AWAY:
             raise _unavailable(error) from error
         raise
+    except (OSError, TimeoutError) as error:
+        raise _unavailable(error) from error
 
 
 def _unavailable(error: Exception) -> LonghaulError:

@@ -12,6 +12,7 @@ from agents.contracts.message import Mail
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Controls
 from agents.contracts.task import TaskStatus
 from agents.contracts.trajectory import Brief, Turn, TurnInputs
+from services.storage import Storage
 from services.store import budget, ledger_fast, ledger_sql
 from services.store.database import Database
 from services.store.ledger_events import Packed, Told, call_rows, of_answer, of_begin, of_results, pack_results
@@ -45,8 +46,9 @@ class _Asked(NamedTuple):
 class SqlLedger:
     """Implements `workflows.ports.Ledger`."""
 
-    def __init__(self, db: Database, spill: Spill, clock: Clock) -> None:
+    def __init__(self, db: Database, spill: Spill, clock: Clock, storage: Storage) -> None:
         self._db = db
+        self._storage = storage
         self._spill = spill
         self._clock = clock
 
@@ -81,6 +83,10 @@ class SqlLedger:
         async with retryable(self._db) as conn:
             row = (await conn.execute(query)).one()
         return Controls(control_seq=row.control_seq, cancel_requested=row.cancel_requested_at is not None)
+
+    def check_room(self) -> None:
+        """Whether the storage has room for another turn."""
+        self._storage.check()
 
     # --- T1 -----------------------------------------------------------------------------------------------------------
     async def begin(self, held: Held, key: str, done: Results, intent: Intent) -> Begun:

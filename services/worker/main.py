@@ -18,6 +18,7 @@ from services.mailbox.live import NatsLive
 from services.objects.s3 import S3Objects
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
+from services.storage import Storage, storage_of
 from services.store.database import Database
 from services.store.ledger import SqlLedger
 from services.store.rounds import SqlRounds
@@ -59,13 +60,14 @@ class World:
     live: Live
     runner: Runner
     model: Model
+    storage: Storage
 
 
 def wire(world: World, rules: BurstRules, elsewhere: Elsewhere) -> Activities:
     """The activities on these adapters."""
     db, objects, runner = world.db, world.objects, world.runner
     clock = SystemClock()
-    ledger = SqlLedger(db, Spill(objects), clock)
+    ledger = SqlLedger(db, Spill(objects), clock, world.storage)
     ports = Ports(ledger, world.model, runner, world.live, SandboxBench(runner, objects, clock), clock)
     tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, objects, clock), SqlSteps(db, clock)
     of_task = TaskActivities(tasks, runner, objects, elsewhere)
@@ -101,7 +103,7 @@ async def adapters(settings: Settings) -> AsyncIterator[World]:
         model = await ends.enter_async_context(OpenAiModel(settings))
         runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value())
         ends.push_async_callback(runner.close)
-        yield World(db, objects, NatsLive(link), runner, model)
+        yield World(db, objects, NatsLive(link), runner, model, storage_of(settings))
 
 
 async def temporal(settings: Settings, stop: asyncio.Event) -> Client | None:

@@ -12,6 +12,7 @@ from agents.contracts.run import AgentRef, BurstEnd, Controls
 from agents.contracts.sandbox import ExecState, ExecStatus, FileChange, FileText
 from agents.contracts.task import Limits
 from agents.contracts.trajectory import Attempt, Brief, Turn, TurnInputs
+from services.storage import Storage
 from workflows.records import Answer, Begun, Held, Intent, Opened, Results, RoundEnd, Waiting
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,6 +37,7 @@ class InMemoryLedger:
         self.ended: BurstEnd | None = None
         self.fence = 0
         self.unread = 0
+        self.storage = Storage()
         self.cancelled = False
         self.waiting: Waiting | None = None
         self.intents: list[Intent] = []
@@ -49,6 +51,9 @@ class InMemoryLedger:
         """All turns."""
         self.log.append("load")
         return list(self.turns)
+
+    def check_room(self) -> None:
+        self.storage.check()
 
     async def begin(self, held: Held, key: str, done: Results, intent: Intent) -> Begun:
         """T1."""

@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 from agents.contracts.event import Event
 from agents.contracts.run import TaskEnd, TaskRef
 from services.settings import Settings
+from services.storage import Storage
 from services.store import events, tables
 from services.worker.main import World, wire
 from services.worker.run import build, run_until
@@ -130,7 +131,7 @@ class Team:
 @asynccontextmanager
 async def working(parts: Parts, client: Client, model: ScriptedModel) -> AsyncIterator[Team]:
     """A worker until the end of the block."""
-    world = World(parts.db, parts.objects, parts.live, parts.runner, model)
+    world = World(parts.db, parts.objects, parts.live, parts.runner, model, Storage())
     activities = wire(world, QUICK, here)
     stop = asyncio.Event()
     running = asyncio.create_task(run_until(build(client, activities.bursts, activities.tasks), stop))

@@ -24,6 +24,7 @@ from services.mailbox.live import NatsLive
 from services.objects.s3 import S3Objects
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
+from services.storage import Storage
 from services.store import events, tables
 from services.store.database import Database
 from services.store.ledger import SqlLedger
@@ -59,7 +60,7 @@ class Parts:
         self._ends.push_async_callback(self.runner.close)
         self.live = NatsLive(self.link)
         self.clock = SystemClock()
-        self.ledger = SqlLedger(self.db, Spill(self.objects), self.clock)
+        self.ledger = SqlLedger(self.db, Spill(self.objects), self.clock, Storage())
         self.rounds = SqlRounds(self.db, self.objects, self.clock)
         return self
 

@@ -11,7 +11,7 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from services.sandbox import records, tree
 from services.sandbox.beneath import Root, relative
 from services.sandbox.journal import Kept
-from services.sandbox.keeper import Output, durable_json
+from services.sandbox.kept import Output, durable_json
 from services.sandbox.waiting import SharedLock
 
 

@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.ids import Role
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Controls
+from services.storage import Storage
 from tests.support.memory import BRIEF, InMemoryBench, InMemoryLedger, NoRunner, SilentLive, StillClock
 from tests.support.scripts import Line, ScriptedModel, says
-from workflows.records import Answer, Begun, Held, Intent, Results
+from workflows.records import Answer, Begun, Held, Intent, Results, Waiting
 from workflows.turns import BurstRules, Bursts, Ports
 
 PLACE = BRIEF.place
@@ -147,6 +149,19 @@ async def test_an_engine_that_is_away_leaves_the_intent_open() -> None:
     world.model.say("1/1/m1", FINISH)
     assert (await world.burst()).reason is BurstReason.FINISHED
     assert [request.key for request in world.model.asked] == [f"{PLACE.path}/1/1/m1"] * 2
+
+
+async def test_without_space_no_turn_begins_and_the_agent_waits() -> None:
+    world = World([FINISH])
+    world.ledger.storage = Storage(Path("/"), 1 << 60)
+    end = await world.burst()
+    assert end.reason is BurstReason.STORAGE_FULL
+    assert end.retry_after_s
+    assert isinstance(world.ledger.waiting, Waiting)
+    assert world.ledger.waiting.waiting_for == "storage"
+    assert world.model.asked == []
+    world.ledger.storage = Storage()
+    assert (await world.burst()).reason is BurstReason.FINISHED
 
 
 async def test_the_same_key_has_the_same_prompt() -> None:
