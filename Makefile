@@ -6,8 +6,9 @@ T ?= tests
 ARGS ?=
 CHECKED := agents workflows services gpu tests
 
-# A venv that was moved with its checkout, or whose interpreter is gone, is made anew.
-ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && $(PY) -c '' 2>/dev/null && echo sound),sound)
+# A venv that was moved with its checkout, whose interpreter is gone, or into which an installation was interrupted, is
+# made anew.
+ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && [ ! -e .venv/.installing ] && $(PY) -c '' 2>/dev/null && echo sound),sound)
 .PHONY: .venv/.place
 endif
 
@@ -68,9 +69,9 @@ clean: ## remove .venv and caches; data and the sandbox template stay
 
 .venv/.packages: .venv/.place requirements.lock
 	@echo "Installing packages into .venv …"
-	@$(PY) -m pip install --disable-pip-version-check --no-input --quiet --only-binary :all: --require-hashes -r requirements.lock
+	@$(PY) -m services.pip "The packages" .venv --only-binary :all: --require-hashes -r requirements.lock
 	@touch .venv/.packages
 
 .venv/.project: .venv/.packages pyproject.toml
-	@$(PY) -m pip install --disable-pip-version-check --no-input --quiet --no-deps --no-build-isolation --no-index -e .
+	@$(PY) -m services.pip "Longhaul itself" .venv --no-deps --no-build-isolation --no-index -e .
 	@touch .venv/.project

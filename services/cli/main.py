@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ def build() -> "typer.Typer":
 
 def main() -> None:
     """Run the command line."""
+    _in_utf8()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no UTF-8 is no reason to fail
@@ -38,6 +40,15 @@ def main() -> None:
         build()()
     except KeyboardInterrupt:  # while the modules were loaded; the commands have answers of their own
         sys.exit(130)
+
+
+def _in_utf8() -> None:
+    """Under a locale of another encoding start anew in Python's UTF-8 mode, as our other processes run: names of files
+    mean the same everywhere then. What is printed stays in the terminal's own encoding."""
+    if sys.flags.utf8_mode or sys.getfilesystemencoding() == "utf-8":
+        return
+    terminal = {"PYTHONIOENCODING": f"{sys.stdout.encoding}:replace"} if sys.stdout else {}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **terminal, "PYTHONUTF8": "1"})
 
 
 if __name__ == "__main__":

@@ -135,7 +135,11 @@ def template() -> None:
     if sandbox_template.check(place, sandbox_template.LOCK) is not None:
         typer.echo(f"Installing the sandboxes' packages into {place} …")
     argv = [sys.executable, "-m", "services.sandbox.template", "build", str(place)]
-    raise typer.Exit(subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False).returncode)
+    try:
+        code = subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False).returncode
+    except KeyboardInterrupt:  # the builder has heard it too, and has said so
+        code = 130
+    raise typer.Exit(code)
 
 
 async def _launch(options: Options) -> None:

@@ -14,7 +14,7 @@ from agents.contracts.event import Event
 from agents.contracts.model import Delta
 from agents.contracts.page import ApprovalPage, EventPage, TaskPage
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
-from services.client import calls
+from services.client import calls, way
 from services.client.calls import Call
 from services.client.errors import LonghaulApiError, refusal
 from services.client.patience import Fault, Patience, passing, pause_before_repeat, unreachable
@@ -37,8 +37,10 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._patience_s = patience_s
-        headers = {"Authorization": f"Bearer {api_key}"}
-        self._http = httpx.AsyncClient(base_url=base_url, headers=headers, transport=transport)
+        try:
+            self._http = httpx.AsyncClient(transport=transport, **way.http(base_url, api_key))
+        except (ImportError, ValueError) as error:
+            raise way.no_way(error) from None
 
     async def __aenter__(self) -> "AsyncClient":
         return self

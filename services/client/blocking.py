@@ -14,7 +14,7 @@ from agents.contracts.event import Event
 from agents.contracts.model import Delta
 from agents.contracts.page import ApprovalPage, EventPage, TaskPage
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
-from services.client import calls
+from services.client import calls, way
 from services.client.calls import Call
 from services.client.errors import LonghaulApiError, refusal
 from services.client.patience import Fault, Patience, passing, pause_before_repeat, unreachable
@@ -32,8 +32,10 @@ class Client:
         self, base_url: str, api_key: str, *, patience_s: float = 60.0, transport: httpx.BaseTransport | None = None
     ) -> None:
         self._patience_s = patience_s
-        headers = {"Authorization": f"Bearer {api_key}"}
-        self._http = httpx.Client(base_url=base_url, headers=headers, transport=transport)
+        try:
+            self._http = httpx.Client(transport=transport, **way.http(base_url, api_key))
+        except (ImportError, ValueError) as error:
+            raise way.no_way(error) from None
 
     def __enter__(self) -> "Client":
         return self

@@ -14,6 +14,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.pip import INTERRUPTED, PipError, install
+
 VENV = "/opt/longhaul/venv"
 LOCK = Path(__file__).parents[2] / "requirements-sandbox.lock"
 CACHE = "matplotlib"
@@ -66,7 +68,8 @@ def build(folder: Path, lock: Path) -> Path:
 
     Raises:
         FileNotFoundError: there is no such lock.
-        subprocess.CalledProcessError: the packages could not be installed.
+        PipError: the packages could not be installed; says what to do.
+        subprocess.CalledProcessError: the environment could not be made.
     """
     version = version_of(lock)
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +93,7 @@ def _make(building: Path, lock: Path) -> None:
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     if lock.read_text().strip():
-        subprocess.run([*pip, "install", "--quiet", "--no-input", "-r", str(lock)], check=True)
+        install(python, ["-r", str(lock)], what="The sandboxes' packages", folder=building)
     _warm(building, python)
     installed = subprocess.run([*pip, "list", "--format=freeze"], check=True, capture_output=True, text=True).stdout
     (building / "packages.txt").write_text(installed)
@@ -142,6 +145,18 @@ def check(folder: Path, lock: Path) -> str | None:
     return None
 
 
+def _build(folder: Path, lock: Path) -> int:
+    try:
+        print(build(folder, lock))
+    except (PipError, OSError, subprocess.CalledProcessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted. `make setup` builds the template anew.", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
 def main() -> None:
     """``build DIR`` or ``check DIR``, both with ``[--lock FILE]``; `check` exits with 1 where it has to be built."""
     parser = argparse.ArgumentParser(prog="services.sandbox.template")
@@ -152,8 +167,8 @@ def main() -> None:
     if not options.lock.is_file():
         parser.error(f"{options.lock} is missing: it lists the packages of the sandbox template")
     if options.action == "build":
-        print(build(options.folder.resolve(), options.lock))
-    elif (wrong := check(options.folder.resolve(), options.lock)) is not None:
+        sys.exit(_build(options.folder.resolve(), options.lock))
+    if (wrong := check(options.folder.resolve(), options.lock)) is not None:
         sys.exit(wrong)
 
 

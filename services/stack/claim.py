@@ -1,6 +1,7 @@
 """Whether a directory may become, or already is, the data directory of a stack. Looks only; touches nothing."""
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from services.stack.errors import StackRefused
 
 META = "meta.json"
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
 FORMAT = 1
 """How things lie in a data directory; raised where an older Longhaul could no longer use it."""
 _FRESH = frozenset({"lost+found"})
@@ -21,6 +23,10 @@ def check_place(root: Path, meta: Mapping[str, object]) -> None:
     Raises:
         StackRefused: it holds other things, or is shared with everybody; says what to do.
     """
+    if not str(root).isprintable() or _SURROGATES.search(str(root)):
+        raise StackRefused(
+            f"The path {str(root)!r} is not readable text in UTF-8. Choose another place: --data-dir PATH"
+        )
     if not root.exists():
         return
     if not root.is_dir():

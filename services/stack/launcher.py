@@ -74,6 +74,7 @@ class Launcher:
         """
         if sys.platform != "linux":
             raise StackRefused("The embedded stack runs on Linux only (it relies on the kernel to end orphans).")
+        os.umask(0o022)  # what must be private says so itself; a stricter one locks sandboxes' users out
         self._data.check()
         disk.check_space(self._data.root, self._options.user)
         self._data.prepare()

@@ -118,12 +118,19 @@ class DataDir:
                 was touched then.
         """
         meta = self.check()
-        self.root.mkdir(parents=True, exist_ok=True)
+        self._make_root()
         if "longhaul" not in meta:
             write_json(self.root / META, {"longhaul": "", "format": FORMAT}, mode=0o644)
         self.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
         for path in (self.logs, self.nats, self.temporal, self.s3):
             path.mkdir(mode=0o700, exist_ok=True)
+
+    def _make_root(self) -> None:
+        """With the parents that are missing, which root's unprivileged users must pass too, whatever the umask."""
+        for folder in reversed([path for path in (self.root, *self.root.parents) if not path.exists()]):
+            folder.mkdir(exist_ok=True)
+            if os.geteuid() == 0:
+                folder.chmod(0o711)
 
     def secrets(self) -> Secrets:
         """The secrets, made the first time; one that a newer version added is made too."""

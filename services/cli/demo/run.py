@@ -132,7 +132,7 @@ def _play(access: Access, progress: _Progress, console: Console, *, quiet: bool)
         result = follow.to_end(access, progress.task_id, console, hints=hints)
     verify(access, result)
     kept = count(len(result.artifacts), "artifact")
-    console.print(f"Read back: {kept}, each with the right sha256.", highlight=False)
+    console.print(f"Read back: {kept}, each with the right sha256.", highlight=False, soft_wrap=True)
     return result
 
 

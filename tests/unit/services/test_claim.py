@@ -56,6 +56,13 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
         DataDir(tmp_path / "file").prepare()
 
 
+@pytest.mark.parametrize("name", [b"d\xe4t\xe4", b"a\nb", b"\x1b[31mred"])
+def test_a_path_that_no_message_could_show_is_refused(tmp_path: Path, name: bytes) -> None:
+    with pytest.raises(StackRefused, match="not readable text"):
+        DataDir(tmp_path / os.fsdecode(name)).prepare()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_new_empty_and_own_ones_are_taken(tmp_path: Path) -> None:
     new, empty = tmp_path / "a" / "new", tmp_path / "empty ü"
     empty.mkdir()
@@ -66,6 +73,21 @@ def test_new_empty_and_own_ones_are_taken(tmp_path: Path) -> None:
         for _ in range(2):
             DataDir(root).prepare()
         assert json.loads((root / "meta.json").read_text())["format"] == FORMAT
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_the_umask_changes_nothing(tmp_path: Path, umask: int) -> None:
+    tmp_path.chmod(0o711)
+    before = os.umask(umask)
+    try:
+        DataDir(tmp_path / "a" / "b").prepare()
+    finally:
+        os.umask(before)
+    mine = 0o711 if os.geteuid() == 0 else 0o700
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == mine
+    assert (tmp_path / "a" / "b" / "logs").stat().st_mode & 0o077 == 0
+    if os.geteuid() == 0:
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o711
 
 
 @pytest.mark.parametrize("point", ["nothing", "mark begun", "marked", "some folders"])

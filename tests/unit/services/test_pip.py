@@ -1,0 +1,103 @@
+"""`make setup` where the network is away or the user gives up: one message, and the next one goes on."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from services.pip import LOG, MARK, PipError, install
+from services.stack.layout import CHECKOUT
+
+pytestmark = pytest.mark.timeout(280)  # a virtual environment takes its time on a busy machine
+
+NOWHERE = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+
+
+def interpreter(folder: Path, script: str) -> str:
+    """What stands for an interpreter: a script that does what pip would."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def run(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=CHECKOUT,
+        env=kept | env,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+
+
+def test_no_network_is_one_message(tmp_path: Path) -> None:
+    package = ["--target", str(tmp_path / "there"), "a-package-that-is-not-installed==1.0"]
+    done = run("services.pip", "The packages", str(tmp_path), *package, env=NOWHERE)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: The packages could not be downloaded")
+    for hint in ("PIP_INDEX_URL", "PIP_FIND_LINKS", "HTTPS_PROXY", "make setup", str(tmp_path / LOG)):
+        assert hint in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "WARNING" not in done.stdout + done.stderr
+    assert not (tmp_path / MARK).exists(), "nothing was written, so nothing has to be made anew"
+
+
+def test_what_is_wrong_otherwise_is_what_pip_says_last(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, "echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES'; exit 1")
+    with pytest.raises(PipError, match="DO NOT MATCH THE HASHES"):
+        install(python, ["x"], what="The packages", folder=tmp_path)
+    assert (tmp_path / MARK).exists()
+    install(interpreter(tmp_path, "exit 0"), ["x"], what="The packages", folder=tmp_path)
+    assert not (tmp_path / MARK).exists()
+
+
+def test_an_interruption_leaves_the_mark(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, "exec sleep 60")
+    script = f"from pathlib import Path; from services.pip import *; install({python!r}, [], what='', folder=Path('.'))"
+    script = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); {script}"
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while not (tmp_path / LOG).exists():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (tmp_path / MARK).exists()
+
+
+def test_a_template_without_network_is_one_message(tmp_path: Path) -> None:
+    lock = tmp_path / "sandbox.lock"
+    lock.write_text("a-package-that-is-not-installed==1.0\n")
+    arguments = ["build", str(tmp_path / "template"), "--lock", str(lock)]
+    done = run("services.sandbox.template", *arguments, env=NOWHERE)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: The sandboxes' packages could not be downloaded")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "template" / "current").exists()
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_make_repairs_an_interrupted_installation_and_needs_nothing_otherwise(
+    tmp_path: Path, interrupted: bool
+) -> None:
+    checkout = tmp_path / "my checkout"
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    interpreter(checkout / ".venv" / "bin", "exit 0")
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copyfile(CHECKOUT / name, checkout / name)
+    (checkout / ".venv" / ".place").write_text(str(checkout))
+    for name in (".packages", ".project", *([MARK] if interrupted else [])):
+        (checkout / ".venv" / name).touch()
+    env = {"PATH": os.environ["PATH"], "PWD": str(checkout)}
+    done = subprocess.run(
+        ["make", "-n", ".venv/.project"], cwd=checkout, env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ("sh .ci/python .venv" in done.stdout) is interrupted, done.stdout
+    assert ("services.pip" in done.stdout) is interrupted, done.stdout
