@@ -50,6 +50,7 @@ def write_brief(ref: AgentRef, material: Material, scene: Scene) -> Brief:
         findings=scene.findings,
         sandbox_id=scene.sandbox_id,
         sandbox_fence=SANDBOX_FENCE,
+        tools=material.tools,
     )
 
 

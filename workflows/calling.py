@@ -2,36 +2,64 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from agents.contracts.errors import ErrorCode, FaultClass, LonghaulError
+from agents.contracts.model import ModelReply
 from agents.contracts.sandbox import Owner
-from agents.contracts.tool import Idempotency, ToolResult
+from agents.contracts.tool import ToolResult
 from agents.contracts.trajectory import Brief, Turn
+from agents.policy.approval import restrict
 from agents.tools.arguments import parse_object
 from agents.tools.control import accepted
 from agents.tools.faults import observe
 from agents.tools.finish_step import FinishStep
-from agents.tools.parse import CheckedCall, batches
-from agents.tools.registry import execute
+from agents.tools.parse import CheckedCall, CheckedReply, batches, check_reply
+from agents.tools.registry import Toolbox, execute
+from workflows.gates import Gates, again, irreversible
 from workflows.interrupts import Interrupts
 from workflows.ports import CallContext, Workbench
-from workflows.records import Held, Ran
+from workflows.records import CallRows, Held, Question, Ran
 
 DRAIN_GRACE_S = 2.0
 """What a worker that shuts down still waits for a tool; a command then goes on without it and is attached to later."""
 
 Take = Callable[[Ran], Awaitable[None]]
 """Receives each result once, as soon as it is there."""
+Begin = Callable[[CheckedCall], Awaitable[None]]
+"""Hears of each call that is about to run."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What calls are judged by: the tools there are, whether a check of the task failed, and how long a person has to
+    decide where the task does not say."""
+
+    toolbox: Toolbox
+    failed_checks: bool
+    approval_s: float
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Neighbours of one turn that may overlap, and what the rows say of its calls."""
+
+    turn: Turn
+    calls: list[CheckedCall]
+    rows: CallRows
 
 
 class Calling:
     """Runs calls through the workbench. Faults of what is around us pass through; they are never results."""
 
-    def __init__(self, bench: Workbench, held: Held, brief: Brief, interrupts: Interrupts) -> None:
+    def __init__(self, bench: Workbench, held: Held, brief: Brief, interrupts: Interrupts, rules: Rules) -> None:
         self._bench = bench
         self._held = held
         self._brief = brief
         self._interrupts = interrupts
+        self._rules = rules
+        self.gates = Gates(brief, rules.approval_s)
 
     @property
     def owner(self) -> Owner:
@@ -40,17 +68,31 @@ class Calling:
             agent_id=self._held.agent_id, agent_fence=self._held.fence, sandbox_fence=self._brief.sandbox_fence
         )
 
-    async def run(self, turn: Turn, calls: Sequence[CheckedCall], take: Take, *, begun_before: bool) -> None:
-        """Run every call that has no result yet; `take` gets each result. Where an earlier attempt may have begun them
-        they are attached to, or their outcome is unknown."""
+    def check(self, reply: ModelReply) -> CheckedReply:
+        """Judge a reply; what the task denies is refused."""
+        role = self._held.place.role
+        checked = check_reply(role, reply, self._rules.failed_checks, self._rules.toolbox)
+        return replace(checked, calls=restrict(checked.calls, self._brief.tools))
+
+    async def run(
+        self, turn: Turn, calls: Sequence[CheckedCall], rows: CallRows, take: Take, begin: Begin
+    ) -> tuple[Question, ...] | None:
+        """Run every call that has no result yet, in the order of the reply; `take` gets each result. None once each has
+        one. Otherwise it has stopped at the first call about which a person has to decide, and these questions are
+        still to be asked."""
         open_calls = [call for call in calls if turn.results[call.index] is None]
-        for call in list(open_calls):
-            known = call.refusal or (unknown(call) if begun_before else None)
-            if known is not None:
-                open_calls.remove(call)
+        ways = {call.index: self.gates.way(call, rows) for call in open_calls}
+        for call in open_calls:
+            if isinstance(known := ways[call.index], ToolResult):
                 await take(Ran(call.index, known))
-        for batch in batches(open_calls):
-            await self._batch(turn, batch, take)
+        left = [call for call in open_calls if not isinstance(ways[call.index], ToolResult)]
+        ready = list(takewhile(lambda call: ways[call.index] == "run", left))
+        for batch in batches(ready):
+            question = await self._batch(_Batch(turn, batch, rows), take, begin)
+            if question is not None:
+                return (question,)
+        questions = tuple(way for way in ways.values() if isinstance(way, Question))
+        return None if len(ready) == len(left) else questions
 
     async def hand_in(self, turn: Turn, call: CheckedCall, before: Sequence[Turn]) -> Ran:
         """What a control call comes to: accepted, or an error where a file that it names cannot be kept."""
@@ -69,17 +111,22 @@ class Calling:
                 return Ran(call.index, observe(call.call.name, ErrorCode.ARTIFACT_MISSING, f"{path}: {fault.detail}"))
         return Ran(call.index, accepted(call.call.name), tuple(context.events), tuple(context.artifacts))
 
-    async def _batch(self, turn: Turn, batch: list[CheckedCall], take: Take) -> None:
+    async def _batch(self, batch: _Batch, take: Take, begin: Begin) -> Question | None:
+        """Run neighbours. A question where one that cannot be undone ended nobody knows how; it always runs alone."""
         one_at_a_time = asyncio.Lock()
 
-        async def run_and_take(call: CheckedCall) -> None:
-            ran = await self._one(turn, call)
+        async def run_and_take(call: CheckedCall) -> Question | None:
+            await begin(call)
+            ran = await self._one(batch, call)
+            if irreversible(call) and ran.result.error_code is ErrorCode.EXEC_OUTCOME_UNKNOWN:
+                return self.gates.unknown(call, batch.rows)
             async with one_at_a_time:
                 await take(ran)
+            return None
 
-        if len(batch) == 1:
-            return await run_and_take(batch[0])
-        tasks = [asyncio.ensure_future(run_and_take(call)) for call in batch]
+        if len(batch.calls) == 1:
+            return await run_and_take(batch.calls[0])
+        tasks = [asyncio.ensure_future(run_and_take(call)) for call in batch.calls]
         try:
             await asyncio.wait(tasks)
         finally:
@@ -90,30 +137,22 @@ class Calling:
             task.result()
         return None
 
-    async def _one(self, turn: Turn, call: CheckedCall) -> Ran:
-        context = self._context(turn, call)
+    async def _one(self, batch: _Batch, call: CheckedCall) -> Ran:
+        context = self._context(batch.turn, call, again(call, batch.rows))
         result = await self._interrupts.race(_execute(call, context), DRAIN_GRACE_S, context.kill)
         if context.full is not None and result.full is None:
             result = result.model_copy(update={"full": context.full})
         return Ran(call.index, result, tuple(context.events), tuple(context.artifacts))
 
-    def _context(self, turn: Turn, call: CheckedCall) -> CallContext:
+    def _context(self, turn: Turn, call: CheckedCall, runs_before: int = 0) -> CallContext:
         key = self._held.call_key(turn.turn, call.index)
-        return self._bench.context(self._held, self._brief, key)
+        return self._bench.context(self._held, self._brief, f"{key}+{runs_before}" if runs_before else key)
 
 
 async def _execute(call: CheckedCall, context: CallContext) -> ToolResult:
     assert call.tool is not None  # batches() holds sound work calls only
     assert call.arguments is not None
     return await execute(call.tool, context, call.arguments)
-
-
-def unknown(call: CheckedCall) -> ToolResult | None:
-    """The result of a call that may have been begun and cannot be repeated: nobody knows, and the model is told so."""
-    if call.tool is None or call.tool.contract.idempotency is not Idempotency.NONE:
-        return None
-    detail = "The call may or may not have taken effect: its worker died. Look before you repeat it."
-    return observe(call.call.name, ErrorCode.EXEC_OUTCOME_UNKNOWN, detail)
 
 
 def _saved_paths(turns: Sequence[Turn]) -> set[str]:

@@ -27,7 +27,7 @@ from agents.contracts.sandbox import (
 )
 from agents.contracts.trajectory import Brief, Turn
 from agents.tools.context import ToolContext
-from workflows.records import Answer, Begun, Held, Intent, Opened, Results, RoundEnd, Waiting
+from workflows.records import Answer, Begun, CallRows, Held, Intent, Opened, Results, RoundEnd, Start, Waiting
 
 
 class Runner(Protocol):
@@ -177,11 +177,20 @@ class Ledger(Protocol):
         ...
 
     async def answer(self, held: Held, key: str, answer: Answer) -> Controls:
-        """T2: keep a reply, settle its reservation, record the intents of its calls."""
+        """T2: keep a reply, settle its reservation, record the intents of its calls, ask about those that ask."""
+        ...
+
+    async def call_rows(self, held: Held, turn: int) -> CallRows:
+        """What is known of the calls of a turn that have no result yet."""
+        ...
+
+    async def start(self, held: Held, key: str, start: Start) -> None:
+        """Calls go on: the agent waits no longer; note the one that begins."""
         ...
 
     async def keep(self, held: Held, key: str, done: Results, waiting: Waiting | None = None) -> None:
-        """Keep results, and that the agent now waits (releasing what it has reserved)."""
+        """Keep results, and that the agent now waits (releasing what it has reserved), with what it asks of a person;
+        a call that is asked about counts as not begun from then on."""
         ...
 
     async def end(self, held: Held, key: str, done: Results, end: RoundEnd) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from agents.contracts.approval import Approval, ApprovalKind
 from agents.contracts.artifact import Artifact
 from agents.contracts.errors import ErrorCode, ErrorInfo
 from agents.contracts.event import EventData
@@ -109,9 +110,44 @@ class CallIntent:
 
 
 @dataclass(frozen=True)
+class Question:
+    """A person is to be asked about a call. `number` counts the questions about it from 1; `arguments` is cut."""
+
+    i: int
+    kind: ApprovalKind
+    tool: str
+    arguments: str
+    arguments_sha256: str
+    number: int
+    expires_s: float
+
+
+@dataclass(frozen=True)
+class CallRows:
+    """What the rows say of a turn's calls that have no result: the questions about them in the order of asking, and
+    which of those that cannot be repeated were begun and not asked about since."""
+
+    approvals: tuple[Approval, ...] = ()
+    begun: frozenset[int] = frozenset()
+
+
+NO_ROWS = CallRows()
+
+
+@dataclass(frozen=True)
+class Start:
+    """Calls of a turn go on after a wait, or one that cannot be repeated (`begins`) is about to begin."""
+
+    turn: int
+    activity: str
+    begins: int | None = None
+
+
+@dataclass(frozen=True)
 class Answer:
     """A model call that ended: a reply to use with its calls, or something unusable (`bad`), with or without a reply;
-    `failed` where the turn is given up. `charge` is what a missing reply is charged: its estimate, or nothing."""
+    `failed` where the turn is given up. `charge` is what a missing reply is charged: its estimate, or nothing. `asks`
+    are the calls about which a person is asked."""
 
     turn: int
     k: int
@@ -119,6 +155,7 @@ class Answer:
     bad: BadReply | None = None
     calls: tuple[CallIntent, ...] = ()
     failed: ErrorInfo | None = None
+    asks: tuple[Question, ...] = ()
     activity: str = ""
     resumed: bool = False
     charge_estimate: bool = False
@@ -143,8 +180,11 @@ class RoundEnd:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What an agent waits for outside it, and why it has to (never with a secret in it)."""
+    """What an agent waits for outside it, and why it has to (never with a secret in it). `asks` are questions to a
+    person, about calls of that turn, that were not stored before."""
 
     waiting_for: str
     retry_after_s: float | None = None
     detail: str | None = None
+    turn: int = 0
+    asks: tuple[Question, ...] = ()

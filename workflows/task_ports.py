@@ -2,7 +2,7 @@
 called, and refuses (``ALREADY_FINISHED``) once the task has ended. All raise ``STORE_UNAVAILABLE`` (try again)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from agents.contracts.artifact import BlobRef
@@ -43,6 +43,7 @@ class Material:
     limits: Limits
     plan: StoredPlan | None
     reports: dict[str, StepReport]
+    tools: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

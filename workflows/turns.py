@@ -20,21 +20,39 @@ from agents.contracts.event import excerpt
 from agents.contracts.ids import Role
 from agents.contracts.model import BadReply, ModelReply
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Verdict
+from agents.contracts.tool import ToolCall
 from agents.contracts.trajectory import Attempt, Turn, TurnInputs
 from agents.policy.budget import MIN_REPLY_TOKENS, reserve_estimate
 from agents.policy.retry import Ask, next_attempt
 from agents.policy.stuck import FARTHEST, verdict
 from agents.tools.control import postponed
 from agents.tools.give_up import GiveUp
-from agents.tools.parse import CheckedCall, check_reply
+from agents.tools.parse import CheckedCall
+from agents.tools.registry import STANDARD, Toolbox
 from agents.tools.submit_review import SubmitReview
 from workflows.asking import Asking, request
-from workflows.calling import Calling
+from workflows.calling import Calling, Rules
 from workflows.clock import Clock
+from workflows.gates import unrepeatable
 from workflows.interrupts import Interrupted, Interrupts
 from workflows.persist import persist
 from workflows.ports import Ledger, Live, Model, Runner, Workbench
-from workflows.records import NOTHING, Answer, Begun, CallIntent, Held, Intent, Opened, Ran, Results, RoundEnd, Waiting
+from workflows.records import (
+    NO_ROWS,
+    NOTHING,
+    Answer,
+    Begun,
+    CallIntent,
+    CallRows,
+    Held,
+    Intent,
+    Opened,
+    Ran,
+    Results,
+    RoundEnd,
+    Start,
+    Waiting,
+)
 from workflows.wording import doing
 
 T = TypeVar("T")
@@ -66,16 +84,20 @@ class BurstRules:
     own_s: float = 60.0
     store_patience_s: float = 60.0
     engine_patience_s: float = 5.0
+    approval_s: float = 259_200.0
     blocked_pause_s: float = 0.5
 
 
 class Bursts:
     """Runs bursts. Build one per worker."""
 
-    def __init__(self, ports: Ports, prompts: Prompts, rules: BurstRules = BurstRules()) -> None:
+    def __init__(
+        self, ports: Ports, prompts: Prompts, rules: BurstRules = BurstRules(), toolbox: Toolbox = STANDARD
+    ) -> None:
         self._ports = ports
         self._prompts = prompts
         self._rules = rules
+        self._toolbox = toolbox
 
     async def run(self, ref: AgentRef, drain: "Future[None]") -> BurstEnd:
         """One attempt at one burst.
@@ -88,7 +110,7 @@ class Bursts:
         if opened.end is not None:
             return opened.end
         held = Held(ref, opened.fence)
-        burst = Burst(ports, self._rules, held, opened, Renderer(self._prompts, opened.brief))
+        burst = Burst(ports, self._rules, held, opened, Renderer(self._prompts, opened.brief), self._toolbox)
         async with Interrupts(ports.ledger, ports.live, ref, drain) as interrupts:
             return await burst.run(interrupts)
 
@@ -96,14 +118,17 @@ class Bursts:
 class Burst:
     """One attempt's way through the turns."""
 
-    def __init__(self, ports: Ports, rules: BurstRules, held: Held, opened: Opened, renderer: Renderer) -> None:
+    def __init__(
+        self, ports: Ports, rules: BurstRules, held: Held, opened: Opened, renderer: Renderer, toolbox: Toolbox
+    ) -> None:
         self._ports = ports
         self._rules = rules
         self._held = held
         self._brief = opened.brief
         self._role = held.place.role
         self._renderer = renderer
-        self._failed_checks = any(not check.passed for check in opened.brief.checks)
+        failed_checks = any(not check.passed for check in opened.brief.checks)
+        self._call_rules = Rules(toolbox, failed_checks, rules.approval_s)
         self._turns: list[Turn] = []
         self._open: Turn | None = None
         self._asked = 0
@@ -124,7 +149,7 @@ class Burst:
         """Until the burst ends."""
         self._interrupts = interrupts
         self._asking = Asking(self._ports.model, self._ports.live, self._ports.clock, interrupts)
-        self._calling = Calling(self._ports.bench, self._held, self._brief, interrupts)
+        self._calling = Calling(self._ports.bench, self._held, self._brief, interrupts, self._call_rules)
         self._started = self._ports.clock.monotonic()
         try:
             await self._announce()
@@ -273,11 +298,12 @@ class Burst:
         return await self._bad(turn, Answer(turn.turn, k, bad=bad, charge_estimate=paid))
 
     async def _judge(self, turn: Turn, k: int, reply: ModelReply) -> BurstEnd | None:
-        checked = check_reply(self._role, reply, self._failed_checks)
+        checked = self._calling.check(reply)
         if checked.bad is not None:
             return await self._bad(turn, Answer(turn.turn, k, reply=reply, bad=checked.bad))
         calls = tuple(CallIntent(c.index, c.call.name, excerpt(c.call.arguments)) for c in checked.calls)
-        answer = Answer(turn.turn, k, reply=reply, calls=calls, activity=doing(reply.tool_calls))
+        asks = self._calling.gates.questions(checked.calls)
+        answer = Answer(turn.turn, k, reply=reply, calls=calls, asks=asks, activity=doing(reply.tool_calls))
         return await self._answered(turn, answer)
 
     async def _bad(self, turn: Turn, answer: Answer) -> BurstEnd | None:
@@ -305,22 +331,46 @@ class Burst:
 
     # --- the calls ----------------------------------------------------------------------------------------------------
     async def _call(self, turn: Turn, reply: ModelReply) -> BurstEnd | None:
-        """Run what has no result yet; a control call ends the round."""
-        checked = check_reply(self._role, reply, self._failed_checks)
+        """Run what has no result yet; a control call ends the round, and one that a person has to allow the burst."""
+        checked = self._calling.check(reply)
         lone = checked.calls[0]
         if lone.control:
             return await self._control(turn, lone)
         begun = self._ports.clock.monotonic()
         try:
-            begun_before = turn is self._found
-            await self._calling.run(turn, checked.calls, self._take, begun_before=begun_before)
+            rows = await self._rows(turn, checked.calls)
+            asks = await self._calling.run(turn, checked.calls, rows, self._take, self._begins)
         finally:
             self._away_s += self._ports.clock.monotonic() - begun
+        if asks is not None:
+            return await self._leave(BurstReason.NEEDS_APPROVAL, Waiting("approval", turn=turn.turn, asks=asks))
         self._close()
         return None
 
+    async def _rows(self, turn: Turn, calls: Sequence[CheckedCall]) -> CallRows:
+        if not self._calling.gates.depend_on_rows(calls, found=turn is self._found):
+            return NO_ROWS
+        return await self._persist(lambda: self._ports.ledger.call_rows(self._held, turn.turn))
+
+    async def _begins(self, call: CheckedCall) -> None:
+        """A call is about to run: stored first where it could not be repeated, or where the agent was seen waiting."""
+        if not unrepeatable(call):
+            return await self._resume((call.call,))
+        return await self._start(call.index, (call.call,))
+
+    async def _resume(self, calls: tuple[ToolCall, ...] = ()) -> None:
+        if self._waiting:
+            await self._start(None, calls)
+
+    async def _start(self, begins: int | None, calls: tuple[ToolCall, ...]) -> None:
+        assert self._open is not None  # calls run only while their turn is open
+        start, key = Start(self._open.turn, doing(calls), begins), self._held.next()
+        await self._persist(lambda: self._ports.ledger.start(self._held, key, start))
+        self._waiting = False
+
     async def _take(self, ran: Ran) -> None:
         """A result is there: it goes in with the next T1 where it is its reply's only one, else it is stored now."""
+        await self._resume()
         turn = self._open
         assert turn is not None  # calls run only while their turn is open
         results = tuple(ran.result if i == ran.i else result for i, result in enumerate(turn.results))

@@ -12,11 +12,10 @@ from agents.contracts.ids import Role
 from agents.contracts.model import BadReply, ModelReply
 from agents.contracts.plan import Plan, plan_problems
 from agents.contracts.tool import Risk, ToolCall, ToolResult
-from agents.roles import ROLES
 from agents.tools.arguments import NotAnObject, Object, parse_object, typed, unique_ids
 from agents.tools.base import Tool
 from agents.tools.faults import observe
-from agents.tools.registry import TOOLS, signature
+from agents.tools.registry import STANDARD, Toolbox, signature
 from agents.tools.submit_review import SubmitReview
 
 MAX_CALLS = 16
@@ -58,23 +57,20 @@ class CheckedReply:
     calls: tuple[CheckedCall, ...] = ()
 
 
-def check_reply(role: Role, reply: ModelReply, has_failed_checks: bool = False) -> CheckedReply:
+def check_reply(
+    role: Role, reply: ModelReply, has_failed_checks: bool = False, toolbox: Toolbox = STANDARD
+) -> CheckedReply:
     """Judge a reply. `has_failed_checks`: a check of the task failed, so a reviewer may not approve."""
     bad = _unusable(reply)
     if bad is not None:
         return CheckedReply(bad=bad)
     calls = unique_ids(reply.tool_calls, set())
     try:
-        objects = [_object(call) for call in calls]
+        objects = [_object(call, toolbox) for call in calls]
     except NotAnObject as fault:
         return CheckedReply(bad=BadReply(code=ErrorCode.UNPARSABLE_CALL, detail=str(fault)))
-    alone = len(calls) == 1
-    return CheckedReply(
-        calls=tuple(
-            _check(role, index, call, value, alone, has_failed_checks)
-            for index, (call, value) in enumerate(zip(calls, objects, strict=True))
-        )
-    )
+    judge = _Judge(role, toolbox, len(calls) == 1, has_failed_checks)
+    return CheckedReply(calls=tuple(judge(n, *pair) for n, pair in enumerate(zip(calls, objects, strict=True))))
 
 
 def _unusable(reply: ModelReply) -> BadReply | None:
@@ -93,10 +89,10 @@ def _unusable(reply: ModelReply) -> BadReply | None:
     return None
 
 
-def _object(call: ToolCall) -> Object:
+def _object(call: ToolCall, toolbox: Toolbox) -> Object:
     if not _NAME.fullmatch(call.name):
         raise NotAnObject(f"{call.name[:80]!r} is not the name of a tool.")
-    tool = TOOLS.get(call.name)
+    tool = toolbox.tools.get(call.name)
     if not call.arguments.strip() and tool is not None and _required(tool):
         raise NotAnObject(f"The arguments of {call.name} are empty; they are {signature(tool)}.")
     try:
@@ -109,33 +105,52 @@ def _required(tool: Tool[Any]) -> bool:
     return any(field.is_required() for field in tool.arguments.model_fields.values())
 
 
-def _check(role: Role, index: int, call: ToolCall, value: Object, alone: bool, failed_checks: bool) -> CheckedCall:
-    def refused(code: ErrorCode, detail: str) -> CheckedCall:
-        return CheckedCall(index, call, refusal=observe(call.name, code, detail))
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Judges the calls of one reply."""
 
-    tool = TOOLS.get(call.name)
-    if tool is None or call.name not in ROLES[role].tools:
-        return refused(*_not_offered(role, call.name, known=tool is not None))
-    if tool.contract.control and not alone:
-        return refused(ErrorCode.CONTROL_CALL_NOT_ALONE, f"{call.name} must be the only call of a reply.")
-    if index >= MAX_CALLS:
-        return refused(
-            ErrorCode.TOOL_NOT_ALLOWED, f"At most {MAX_CALLS} calls of one reply are run; this was one more."
-        )
-    arguments = typed(tool.arguments, value)
-    if isinstance(arguments, str):
-        return refused(ErrorCode.INVALID_ARGUMENTS, f"{arguments}\n{call.name} takes {signature(tool)}.")
-    objection = _objection(arguments, failed_checks)
-    if objection is not None:
-        return refused(*objection)
-    return CheckedCall(index, call, tool, arguments, control=tool.contract.control)
+    role: Role
+    toolbox: Toolbox
+    alone: bool
+    failed_checks: bool
+
+    def __call__(self, index: int, call: ToolCall, value: Object) -> CheckedCall:
+        """A call that may run, or its refusal."""
+        tool = self.toolbox.tools.get(call.name)
+        refused = self._refusal(index, call, tool)
+        if refused is not None or tool is None:
+            return _refused(index, call, refused or self._not_offered(call.name, known=False))
+        arguments = typed(tool.arguments, value)
+        if isinstance(arguments, str):
+            detail = f"{arguments}\n{call.name} takes {signature(tool)}."
+            return _refused(index, call, (ErrorCode.INVALID_ARGUMENTS, detail))
+        objection = _objection(arguments, self.failed_checks)
+        if objection is not None:
+            return _refused(index, call, objection)
+        return CheckedCall(index, call, tool, arguments, control=tool.contract.control)
+
+    def _refusal(self, index: int, call: ToolCall, tool: Tool[Any] | None) -> tuple[ErrorCode, str] | None:
+        """What speaks against a call whatever its arguments are."""
+        if tool is None or call.name not in self.toolbox.offered[self.role]:
+            return self._not_offered(call.name, known=tool is not None)
+        if tool.contract.control and not self.alone:
+            return ErrorCode.CONTROL_CALL_NOT_ALONE, f"{call.name} must be the only call of a reply."
+        if index >= MAX_CALLS:
+            return (
+                ErrorCode.TOOL_NOT_ALLOWED,
+                f"At most {MAX_CALLS} calls of one reply are run; this was one more.",
+            )
+        return None
+
+    def _not_offered(self, name: str, known: bool) -> tuple[ErrorCode, str]:
+        offered = ", ".join(self.toolbox.offered[self.role])
+        if known:
+            return ErrorCode.TOOL_NOT_ALLOWED, f"{name} is not for the {self.role.value}. You have: {offered}."
+        return ErrorCode.UNKNOWN_TOOL, f"There is no tool {name}. You have: {offered}."
 
 
-def _not_offered(role: Role, name: str, known: bool) -> tuple[ErrorCode, str]:
-    offered = ", ".join(ROLES[role].tools)
-    if known:
-        return ErrorCode.TOOL_NOT_ALLOWED, f"{name} is not for the {role.value}. You have: {offered}."
-    return ErrorCode.UNKNOWN_TOOL, f"There is no tool {name}. You have: {offered}."
+def _refused(index: int, call: ToolCall, why: tuple[ErrorCode, str]) -> CheckedCall:
+    return CheckedCall(index, call, refusal=observe(call.name, *why))
 
 
 def _objection(arguments: BaseModel, failed_checks: bool) -> tuple[ErrorCode, str] | None:

@@ -1,6 +1,7 @@
 """All tools by name, their schemas, and the one place where a tool's fault becomes an observation."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -40,6 +41,17 @@ _ALL: tuple[Tool[Any], ...] = (
 )
 
 TOOLS: Mapping[str, Tool[Any]] = {tool.name: tool for tool in _ALL}
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """Tools by name, and the names that each role may call."""
+
+    tools: Mapping[str, Tool[Any]]
+    offered: Mapping[Role, tuple[str, ...]]
+
+
+STANDARD = Toolbox(TOOLS, {role: spec.tools for role, spec in ROLES.items()})
 
 
 def work_tools() -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Controls
 from agents.contracts.task import TaskStatus
 from agents.contracts.trajectory import Brief, Turn, TurnInputs
 from services.storage import Storage
-from services.store import budget, ledger_fast, ledger_sql
+from services.store import budget, ledger_asks, ledger_fast, ledger_sql
 from services.store.database import Database
 from services.store.ledger_events import Packed, Told, call_rows, of_answer, of_begin, of_results, pack_results
 from services.store.ledger_load import load_turns, round_end
@@ -21,7 +21,7 @@ from services.store.ledger_step import Step, retryable
 from services.store.spill import NO_BODY, Body, Spill, json_text, line
 from services.store.tables import agents, rounds, tasks
 from workflows.clock import Clock
-from workflows.records import Answer, Begun, Held, Intent, Opened, Results, RoundEnd, Waiting
+from workflows.records import Answer, Begun, CallRows, Held, Intent, Opened, Results, RoundEnd, Start, Waiting
 from workflows.wording import ASKING
 
 STATUS_OF = {
@@ -182,7 +182,7 @@ class SqlLedger:
     async def answer(self, held: Held, key: str, answer: Answer) -> Controls:
         """T2."""
         body = await self._spill.pack(held.ref.tenant_id, answer.reply)
-        if not answer.resumed:
+        if not (answer.resumed or answer.asks):
             async with retryable(self._db, at_once=True) as conn:
                 controls = await ledger_fast.answer(Step(conn, held, self._clock.now()), key, body, answer)
             if controls is not None:
@@ -190,7 +190,7 @@ class SqlLedger:
         return await self._answer_with_care(held, key, body, answer)
 
     async def _answer_with_care(self, held: Held, key: str, body: Body, answer: Answer) -> Controls:
-        """T2 step by step: it was stored before, or it ends a wait that the task shows."""
+        """T2 step by step: it was stored before, it ends a wait that the task shows, or it asks a person."""
         async with retryable(self._db) as conn:
             step = Step(conn, held, self._clock.now())
             if not (await step.claim(key)).fresh:
@@ -200,6 +200,7 @@ class SqlLedger:
             resumed = answer.resumed and (await step.one(ledger_sql.TASK)).status == TaskStatus.WAITING
             status = STATUS_OF[held.place.role]
             told += [Told(TaskStatusChanged(status=status), None)] if resumed else []
+            told += ledger_asks.of_questions(step, answer.turn, answer.asks)
             task = await step.one(
                 ledger_sql.SETTLE,
                 model_key=held.model_key(answer.turn, answer.k),
@@ -225,9 +226,35 @@ class SqlLedger:
                 calls=call_rows(held, answer),
                 activity=line(answer.activity or ASKING),
             )
+            await ledger_asks.ask(step, answer.turn, answer.asks)
         return Controls(control_seq=task.control_seq, cancel_requested=task.cancel)
 
-    # --- results, ends ------------------------------------------------------------------------------------------------
+    # --- calls, results, ends -----------------------------------------------------------------------------------------
+    async def call_rows(self, held: Held, turn: int) -> CallRows:
+        """The questions about a turn's calls, and which calls were begun."""
+        async with retryable(self._db) as conn:
+            return await ledger_asks.call_rows(conn, held, turn)
+
+    async def start(self, held: Held, key: str, start: Start) -> None:
+        """The end of a wait, the beginning of a call."""
+        async with retryable(self._db) as conn:
+            step = Step(conn, held, self._clock.now())
+            if not (await step.claim(key)).fresh:
+                return
+            task, status = await step.one(ledger_sql.TASK), STATUS_OF[held.place.role]
+            resumed = task.status == TaskStatus.WAITING
+            told = [Told(TaskStatusChanged(status=status), None)] if resumed else []
+            await step.write(
+                ledger_sql.START,
+                told,
+                task.last_seq,
+                turn=start.turn,
+                begins=start.begins,
+                activity=line(start.activity),
+                resumed=resumed,
+                status=status.value,
+            )
+
     async def keep(self, held: Held, key: str, done: Results, waiting: Waiting | None = None) -> None:
         """Results without a next turn, or the start of a wait."""
         packed = await pack_results(self._spill, held, done)
@@ -237,8 +264,10 @@ class SqlLedger:
                 return
             if waiting is None:
                 await step.keep(packed)
-            else:
-                await step.pause(packed, waiting)
+                return
+            turn = waiting.turn
+            await step.pause(packed, waiting, ledger_asks.of_questions(step, turn, waiting.asks))
+            await ledger_asks.ask(step, turn, waiting.asks)
 
     async def end(self, held: Held, key: str, done: Results, end: RoundEnd) -> bool:
         """The round's end, unless mail is unread and that matters."""

@@ -15,7 +15,7 @@ from sqlalchemy.types import TypeEngine
 _TYPES: dict[str, TypeEngine[Any]] = {
     "now": DateTime(timezone=True),
     **dict.fromkeys(["fence", "mail_read", "first", "tokens", "cost", "prompt", "completion", "cached"], BigInteger()),
-    **dict.fromkeys(["round", "turn", "k", "count", "closes", "done_turn"], Integer()),
+    **dict.fromkeys(["round", "turn", "k", "count", "closes", "done_turn", "begins"], Integer()),
     **dict.fromkeys(["opens", "estimate", "warned", "waiting", "resumed"], Boolean()),
     "least_tokens": BigInteger(),
 }
@@ -173,6 +173,30 @@ WITH reply AS (
     WHERE tenant_id = :tenant_id AND id = :agent_id
 ) {_EVENTS}""")
 """T2: the reply, its calls."""
+
+OTHERS = sql("""
+SELECT EXISTS (
+    SELECT 1 FROM agents
+    WHERE tenant_id = :tenant_id AND task_id = :task_id AND id <> :agent_id AND state = 'running'
+) AS work
+""")
+"""Whether another agent of the task works. Asked behind the task's lock: of two that stop the later sees it."""
+
+START = sql(f"""
+WITH agent AS (
+    UPDATE agents SET activity = :activity, activity_at = :now, state = 'running', waiting_for = NULL
+    WHERE tenant_id = :tenant_id AND id = :agent_id
+), begun AS (
+    UPDATE tool_calls SET begun_fence = :fence
+    WHERE tenant_id = :tenant_id AND agent_id = :agent_id AND round = :round AND turn = :turn AND i = :begins
+        AND ended_at IS NULL
+), task AS (
+    UPDATE tasks SET last_seq = last_seq + :count, updated_at = :now,
+        status = CASE WHEN :resumed THEN :status ELSE status END,
+        waiting_for = CASE WHEN :resumed THEN NULL ELSE waiting_for END
+    WHERE tenant_id = :tenant_id AND id = :task_id
+) {_EVENTS}""")
+"""Calls go on."""
 
 NUMBER = sql("""
 UPDATE tasks SET last_seq = last_seq + :count, updated_at = :now

@@ -120,17 +120,18 @@ class Step:
         task = await self.one(ledger_sql.NUMBER, count=len(told))
         await self.write(ledger_sql.KEEP, told, task.last_seq - len(told), **self.results(packed))
 
-    async def pause(self, packed: Packed, waiting: Waiting) -> None:
-        """Keep results, and that the agent waits; told once, not at every try."""
-        query = select(agents.c.state).where(
-            agents.c.tenant_id == self.held.ref.tenant_id, agents.c.id == self.held.agent_id
-        )
+    async def pause(self, packed: Packed, waiting: Waiting, asked: Sequence[Told]) -> None:
+        """Keep results, and that the agent waits; told once, not at every try. The task waits where none of its agents
+        works."""
+        tenant, agent_id = self.held.ref.tenant_id, self.held.agent_id
+        query = select(agents.c.state).where(agents.c.tenant_id == tenant, agents.c.id == agent_id)
         news = (await self.conn.execute(query)).scalar_one() != "waiting"
         task = await self.one(ledger_sql.TASK)
-        shown = task.status in _WAITABLE
-        told = list(of_results(self.held, packed.done))
+        shown = task.status in _WAITABLE and not (await self.one(ledger_sql.OTHERS)).work
+        told = [*of_results(self.held, packed.done), *asked]
         if news:
-            told.append(Told(AgentWaiting(**vars(waiting)), None))
+            what, why, until = waiting.waiting_for, waiting.detail, waiting.retry_after_s
+            told.append(Told(AgentWaiting(waiting_for=what, retry_after_s=until, detail=why), None))
         if shown:
             told.append(Told(TaskStatusChanged(status=TaskStatus.WAITING, waiting_for=waiting.waiting_for), None))
         await self.write(
@@ -138,7 +139,7 @@ class Step:
             told,
             task.last_seq,
             **self.results(packed),
-            activity=f"waiting for the {waiting.waiting_for}" + (f": {waiting.detail}" if waiting.detail else ""),
+            activity=_rest(waiting),
             waiting=shown,
             waiting_for=waiting.waiting_for,
         )
@@ -171,3 +172,8 @@ class Step:
         """The parameters of a statement: those of every one, and `binds`."""
         known = self._binds | binds
         return {name: known[name] for name in ledger_sql.names(statement)}
+
+
+def _rest(waiting: Waiting) -> str:
+    what = "a person's decision" if waiting.waiting_for == "approval" else f"the {waiting.waiting_for}"
+    return f"waiting for {what}" + (f": {waiting.detail}" if waiting.detail else "")

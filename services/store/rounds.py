@@ -57,6 +57,7 @@ class SqlRounds:
             limits=read_stored(Limits, row.spec["limits"]),
             plan=plan,
             reports=reports,
+            tools=row.spec.get("tools", {}),
         )
 
     async def outcome(self, ref: AgentRef) -> str:

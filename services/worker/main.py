@@ -11,6 +11,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 
 from agents.contracts.ids import Role
 from agents.roles import ROLES
+from agents.tools.registry import STANDARD, Toolbox
 from services import lifecycle, telemetry
 from services.inference.client import OpenAiModel
 from services.mailbox.link import connect
@@ -63,7 +64,7 @@ class World:
     storage: Storage
 
 
-def wire(world: World, rules: BurstRules, elsewhere: Elsewhere) -> Activities:
+def wire(world: World, rules: BurstRules, elsewhere: Elsewhere, toolbox: Toolbox = STANDARD) -> Activities:
     """The activities on these adapters."""
     db, objects, runner = world.db, world.objects, world.runner
     clock = SystemClock()
@@ -74,7 +75,7 @@ def wire(world: World, rules: BurstRules, elsewhere: Elsewhere) -> Activities:
     of_round = RoundActivities(rounds, steps, runner, elsewhere)
     of_review = ReviewActivities(tasks, rounds, steps, runner, elsewhere)
     return Activities(
-        bursts=[TurnActivities(Bursts(ports, prompts(), rules), elsewhere).run_turns],
+        bursts=[TurnActivities(Bursts(ports, prompts(), rules, toolbox), elsewhere).run_turns],
         tasks=[
             of_task.begin_task,
             of_task.read_controls,
@@ -132,7 +133,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     context = adapters(settings)
     world = await work(context.__aenter__())
     try:
-        activities = wire(world, BurstRules(max_tokens=settings.model_max_tokens), work)
+        activities = wire(world, BurstRules(max_tokens=settings.model_max_tokens, approval_s=settings.approval_s), work)
         await run_until(build(client, activities.bursts, activities.tasks), stop)
     finally:
         await work(context.__aexit__(None, None, None))

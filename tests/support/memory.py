@@ -1,9 +1,11 @@
 """Ports of the turn loop in memory: small, real, and without any server. They keep what they are told, no more."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from agents.contracts.approval import Approval, ApprovalState
 from agents.contracts.artifact import Artifact, BlobRef
 from agents.contracts.event import EventData
 from agents.contracts.ids import Place, Role
@@ -13,7 +15,19 @@ from agents.contracts.sandbox import ExecState, ExecStatus, FileChange, FileText
 from agents.contracts.task import Limits
 from agents.contracts.trajectory import Attempt, Brief, Turn, TurnInputs
 from services.storage import Storage
-from workflows.records import Answer, Begun, Held, Intent, Opened, Results, RoundEnd, Waiting
+from workflows.records import (
+    Answer,
+    Begun,
+    CallRows,
+    Held,
+    Intent,
+    Opened,
+    Question,
+    Results,
+    RoundEnd,
+    Start,
+    Waiting,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BRIEF = Brief(
@@ -41,6 +55,7 @@ class InMemoryLedger:
         self.cancelled = False
         self.waiting: Waiting | None = None
         self.intents: list[Intent] = []
+        self.rows = CallRows()
 
     async def open(self, ref: AgentRef) -> Opened:
         """Bump the fence, unless the round is over."""
@@ -70,6 +85,7 @@ class InMemoryLedger:
         """T2."""
         self.log.append(f"T2 {answer.turn}/m{answer.k}" + (" bad" if answer.bad else ""))
         turn, self.waiting = self.turns[-1], None
+        self._asked(held, answer.turn, answer.asks)
         attempt = Attempt(k=answer.k, reply=answer.reply, bad=answer.bad)
         self.turns[-1] = turn.model_copy(
             update={
@@ -80,11 +96,25 @@ class InMemoryLedger:
         )
         return Controls(cancel_requested=self.cancelled)
 
+    async def call_rows(self, held: Held, turn: int) -> CallRows:
+        """As set by the test."""
+        self.log.append("rows")
+        return self.rows
+
+    async def start(self, held: Held, key: str, start: Start) -> None:
+        """Calls go on."""
+        self.log.append("start" if start.begins is None else f"start c{start.begins}")
+        self.waiting = None
+        if start.begins is not None:
+            self.rows = replace(self.rows, begun=self.rows.begun | {start.begins})
+
     async def keep(self, held: Held, key: str, done: Results, waiting: Waiting | None = None) -> None:
         """Results without a T1."""
         self._keep(done)
         self.log.append("waits" if waiting else "keep")
         self.waiting = waiting
+        if waiting:
+            self._asked(held, waiting.turn, waiting.asks)
 
     async def end(self, held: Held, key: str, done: Results, end: RoundEnd) -> bool:
         """The end."""
@@ -98,6 +128,38 @@ class InMemoryLedger:
     async def controls(self, ref: AgentRef) -> Controls:
         """What was asked."""
         return Controls(cancel_requested=self.cancelled)
+
+    def decide(self, i: int, state: ApprovalState, note: str | None = None) -> None:
+        """What a person says of the last question about a call."""
+        last = max(n for n, approval in enumerate(self.rows.approvals) if approval.call_index == i)
+        made = [a if n != last else a.model_copy(update={"state": state, "note": note}) for n, a in self._numbered()]
+        self.rows = replace(self.rows, approvals=tuple(made))
+
+    def _numbered(self) -> Iterator[tuple[int, Approval]]:
+        return enumerate(self.rows.approvals)
+
+    def _asked(self, held: Held, turn: int, asks: Sequence[Question]) -> None:
+        made = tuple(
+            Approval(
+                id=f"appr_{turn}_{q.i}_{q.number}",
+                task_id=held.place.task_id,
+                agent_id=held.agent_id,
+                step_id=held.place.step,
+                round=held.ref.round,
+                turn=turn,
+                call_index=q.i,
+                call_key=held.call_key(turn, q.i),
+                kind=q.kind,
+                tool=q.tool,
+                arguments=q.arguments,
+                arguments_sha256=q.arguments_sha256,
+                state=ApprovalState.PENDING,
+                requested_at=NOW,
+                expires_at=NOW,
+            )
+            for q in asks
+        )
+        self.rows = CallRows(self.rows.approvals + made, self.rows.begun - {q.i for q in asks})
 
     def _keep(self, done: Results) -> None:
         for ran in done.ran:
