@@ -13,7 +13,7 @@ from agents.contracts.ids import PLAN_STEP, Place, Role
 from agents.contracts.run import TaskRef
 from agents.contracts.task import TaskStatus
 from services.store.events import Draft, append
-from services.store.tables import ledger_transactions, tasks
+from services.store.tables import agents, ledger_transactions, tasks
 
 _HELD_FAST = (TaskStatus.CANCELLING, TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 
@@ -60,6 +60,20 @@ async def set_status(conn: AsyncConnection, task: TaskRef, row: Row[Any], status
     mine = (tasks.c.tenant_id == task.tenant_id, tasks.c.id == task.task_id)
     await conn.execute(update(tasks).where(*mine).values(status=status.value, waiting_for=None))
     return [Draft(TaskStatusChanged(status=status))]
+
+
+async def rest(conn: AsyncConnection, task: TaskRef, row: Row[Any]) -> list[Draft]:
+    """Where the agents that are left all wait, the task does: the work that was done beside them is over."""
+    query = select(agents.c.state, agents.c.waiting_for).where(
+        agents.c.tenant_id == task.tenant_id, agents.c.task_id == task.task_id, agents.c.state != "finished"
+    )
+    left = (await conn.execute(query.order_by(agents.c.activity_at))).all()
+    if row.status in _HELD_FAST or row.status == TaskStatus.WAITING or {a.state for a in left} != {"waiting"}:
+        return []
+    waits = left[0].waiting_for
+    mine = (tasks.c.tenant_id == task.tenant_id, tasks.c.id == task.task_id)
+    await conn.execute(update(tasks).where(*mine).values(status=TaskStatus.WAITING.value, waiting_for=waits))
+    return [Draft(TaskStatusChanged(status=TaskStatus.WAITING, waiting_for=waits))]
 
 
 async def tell(conn: AsyncConnection, task: TaskRef, at: datetime, drafts: list[Draft]) -> None:

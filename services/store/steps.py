@@ -28,7 +28,7 @@ from agents.contracts.trajectory import StepReport
 from services.store.database import Database
 from services.store.events import Draft
 from services.store.ledger_step import retryable
-from services.store.orchestration import first_time, locked, set_status, tell
+from services.store.orchestration import first_time, locked, rest, set_status, tell
 from services.store.tables import checks, steps
 from workflows.clock import Clock
 from workflows.names import task_of
@@ -139,12 +139,12 @@ class SqlSteps:
             evidence=tuple(excerpt(piece) for piece in evidence),
         )
         async with retryable(self._db) as conn:
-            await locked(conn, task)
+            row = await locked(conn, task)
             if not await first_time(conn, task, f"verdict/{_name(review)}", now):
                 return
             drafts = [_of(review, submitted)]
             if verdict == "approve" and review.executor is not None:
-                drafts += await _complete(conn, review.executor)
+                drafts += await _complete(conn, review.executor) + await rest(conn, task, row)
             await tell(conn, task, now, drafts)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from temporalio.client import Client as Temporal
 
+from agents.contracts.approval import Approval, ApprovalState, Decision
 from agents.contracts.event import SandboxClaimed
 from agents.contracts.task import TaskSpec
 from services.cli.connect import local
@@ -53,7 +54,13 @@ class Case:
         access = local(stack.data)
         assert access, "no stack runs"
         self.client = access.client(patience_s=PATIENCE_S)
-        spec = TaskSpec(instruction=play.instruction, tier="replay", recording=play.name, checks=[play.check])
+        spec = TaskSpec(
+            instruction=play.instruction,
+            tier="replay",
+            recording=play.name,
+            checks=[play.check],
+            tools=dict(play.tools),
+        )
         tally.lost += 1
         self.id = self.client.submit(spec).id
         self.watch = Watch(access, self.id)
@@ -87,6 +94,24 @@ class Case:
     def until_event(self, kind: str) -> None:
         """Wait until there is an event of a type."""
         self.watch.wait(lambda: self._count(kind) > 0, WITHIN_S, kind)
+
+    def until_asked(self, count: int = 1) -> Approval:
+        """Wait until the task has asked so many questions and an agent waits for one of them: that one."""
+        self.watch.wait(lambda: self._count("approval.requested") >= count, WITHIN_S, f"{count} questions")
+        poll(lambda: self._waits() is not None, WITHIN_S, "an agent waits for a decision")
+        waits = self._waits()
+        assert waits
+        return waits
+
+    def decide(self, approval: Approval, decision: Decision = "approve") -> None:
+        """A person decides."""
+        self.client.decide(approval.id, decision)
+
+    def _waits(self) -> Approval | None:
+        """The first question that nobody has decided, once an agent waits for it."""
+        pending = self.client.approvals(self.id, [ApprovalState.PENDING]).data
+        waiting = any(agent.waiting_for == "approval" for agent in self.client.get(self.id).agents)
+        return min(pending, key=lambda a: (a.turn, a.call_index)) if pending and waiting else None
 
     def until_streaming(self) -> None:
         """Wait until the slow reply streams."""

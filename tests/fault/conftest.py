@@ -1,11 +1,12 @@
 """A stack of its own for the tests that kill its parts, and the line that says what came of it."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from agents.contracts.approval import ToolPolicy
 from tests.fault.case import Case
 from tests.fault.play import Move, Play
 from tests.fault.tally import Tally
@@ -42,9 +43,14 @@ def killed_stack() -> Iterator[Stack]:
 def begin(killed_stack: Stack, tally: Tally) -> Iterator[Begin]:
     cases: list[Case] = []
 
-    def submit(name: str, moves: Callable[[str], list[Move]], marks: Callable[[str], list[str]]) -> Case:
+    def submit(
+        name: str,
+        moves: Callable[[str], list[Move]],
+        marks: Callable[[str], list[str]],
+        tools: Mapping[str, ToolPolicy] | None = None,
+    ) -> Case:
         word = f"{name}-{secrets.token_hex(3)}"
-        play = Play(word, tuple(moves(word)), tuple(marks(word)))
+        play = Play(word, tuple(moves(word)), tuple(marks(word)), tools or {})
         play.record(recordings_of(killed_stack))
         cases.append(Case(killed_stack, tally, play))
         return cases[-1]

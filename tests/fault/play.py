@@ -1,11 +1,12 @@
 """The scripted team: a recording for the replay engine that plans one step, runs commands that leave marks, reviews."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agents.contracts.approval import ToolPolicy
 from agents.contracts.errors import ErrorCode
 from agents.contracts.ids import Role
 from agents.roles import ROLES
@@ -25,12 +26,19 @@ _SLOW_WORDS, _SLOW_MS = 30, 100.0
 
 @dataclass(frozen=True)
 class Move:
-    """One turn of the executor: the call that it makes, and what it must then see."""
+    """One turn of the executor: the call that it makes, and what it must then see; `more` are further calls of the same
+    reply, which must come to the same."""
 
     call: SpokenCall
     sees: Seen
     text: str = "Next."
     pace_ms: float = 0.0
+    more: tuple[SpokenCall, ...] = ()
+
+    @property
+    def seen(self) -> tuple[Seen, ...]:
+        """What the next reply is asked with."""
+        return (self.sees,) * (1 + len(self.more))
 
 
 def short(mark: str) -> Move:
@@ -59,6 +67,12 @@ def slow(mark: str) -> Move:
     return Move(move.call, move.sees, " ".join([SLOW] * _SLOW_WORDS), _SLOW_MS)
 
 
+def batch(*marks: str) -> Move:
+    """One reply with a command for each mark."""
+    first, *more = (short(mark) for mark in marks)
+    return Move(first.call, first.sees, more=tuple(move.call for move in more))
+
+
 def _shell(command: str, sees: Seen) -> Move:
     return Move(SpokenCall(name="shell", arguments={"command": command}), sees)
 
@@ -71,11 +85,13 @@ _CLOSING = (
 
 @dataclass(frozen=True)
 class Play:
-    """A whole task. `marks` is what the file must hold at the end, in this order."""
+    """A whole task. `marks` is what the file must hold at the end, in this order; `tools` is what the task says of
+    tools."""
 
     name: str
     moves: tuple[Move, ...]
     marks: tuple[str, ...]
+    tools: Mapping[str, ToolPolicy] = field(default_factory=dict)
 
     @property
     def instruction(self) -> str:
@@ -101,18 +117,18 @@ class Play:
     def entries(self) -> list[Entry]:
         """Every reply of the team."""
         moves = (*self.moves, *_CLOSING)
-        spoken = [*((m.call, m.text, m.pace_ms) for m in moves), (_finish(), "Done.", 0.0)]
-        seen: list[tuple[Seen, ...]] = [(), *((m.sees,) for m in moves)]
+        spoken = [*(((m.call, *m.more), m.text, m.pace_ms) for m in moves), ((_finish(),), "Done.", 0.0)]
+        seen: list[tuple[Seen, ...]] = [(), *(m.seen for m in moves)]
         executor = [
-            _entry(Role.EXECUTOR, "work", n, call, before, text=text, pace_ms=pace)
-            for n, ((call, text, pace), before) in enumerate(zip(spoken, seen, strict=True), 1)
+            _entry(Role.EXECUTOR, "work", n, *calls, seen=before, text=text, pace_ms=pace)
+            for n, ((calls, text, pace), before) in enumerate(zip(spoken, seen, strict=True), 1)
         ]
         look = SpokenCall(name="read_file", arguments={"path": MARKS})
         return [
             _entry(Role.PLANNER, "plan", 1, _plan()),
             *executor,
             _entry(Role.REVIEWER, "work", 1, look),
-            _entry(Role.REVIEWER, "work", 2, _approve(), (Seen(tool="read_file"),)),
+            _entry(Role.REVIEWER, "work", 2, _approve(), seen=(Seen(tool="read_file"),)),
         ]
 
 
@@ -120,16 +136,15 @@ def _entry(
     role: Role,
     step: str,
     turn: int,
-    call: SpokenCall,
+    *calls: SpokenCall,
     seen: Sequence[Seen] = (),
-    *,
     text: str = "Next.",
     pace_ms: float = 0.0,
 ) -> Entry:
     return Entry(
         call=f"{role.value}/1.{step}/1/{turn}/m1",
         expect=Expect(tools=ROLES[role].tools, observations=tuple(seen)),
-        reply=RecordedReply(text=text, tool_calls=(call,)),
+        reply=RecordedReply(text=text, tool_calls=calls),
         pace_ms=pace_ms,
     )
 

@@ -18,6 +18,7 @@ from agents.contracts.run import AgentRef, BurstEnd, TaskRef
 from agents.contracts.sandbox import SandboxSpec
 from agents.contracts.task import CheckResult, Limits, TaskSpec
 from agents.contracts.trajectory import Brief
+from agents.tools.registry import STANDARD, Toolbox
 from services.ids import new_id
 from services.mailbox.link import connect
 from services.mailbox.live import NatsLive
@@ -82,6 +83,7 @@ class Scene:
     sandbox_id: str | None
     ports: Ports
     rules: BurstRules = QUICK
+    toolbox: Toolbox = STANDARD
     drain: "Future[None]" = field(default_factory=Future)
 
     @property
@@ -90,7 +92,8 @@ class Scene:
 
     async def burst(self, **ports: Any) -> BurstEnd:
         """One attempt; `ports` replace some of the scene's."""
-        return await Bursts(replace(self.ports, **ports), prompts(), self.rules).run(self.ref, self.drain)
+        bursts = Bursts(replace(self.ports, **ports), prompts(), self.rules, self.toolbox)
+        return await bursts.run(self.ref, self.drain)
 
     async def row(self, table: Any, **where: Any) -> Any:
         """One row."""
@@ -204,6 +207,7 @@ async def new_scene(
     checks: tuple[CheckResult, ...] = (),
     task: TaskRef | None = None,
     step: str = "s1",
+    tools: dict[str, str] | None = None,
 ) -> Scene:
     """An agent with an open first round."""
     limits = limits or Limits()
@@ -224,6 +228,7 @@ async def new_scene(
         step=STEP,
         checks=checks,
         sandbox_id=name,
+        tools=tools or {},
     )
     await parts.rounds.open_round(ref, brief, [])
     return Scene(parts, ref, name, parts.ports(model))

@@ -6,7 +6,7 @@ import pytest
 
 from agents.contracts.task import Limits
 from services.cli.exits import CliError
-from services.cli.spec import limits_of, source_and_path
+from services.cli.spec import limits_of, source_and_path, tools_of
 
 
 def test_limits() -> None:
@@ -17,6 +17,17 @@ def test_limits() -> None:
 def test_a_wrong_limit_is_refused_in_words(wrong: str) -> None:
     with pytest.raises(CliError, match="--limit"):
         limits_of([wrong])
+
+
+def test_tools() -> None:
+    assert tools_of(["shell=ask", "read_file=allow"]) == {"shell": "ask", "read_file": "allow"}
+    assert tools_of([]) == {}
+
+
+@pytest.mark.parametrize("wrong", ["shell", "shell=maybe", "=ask", "shell=ASK"])
+def test_a_wrong_word_about_a_tool_is_refused(wrong: str) -> None:
+    with pytest.raises(CliError, match="--tool"):
+        tools_of([wrong])
 
 
 def test_a_file_with_and_without_a_place(tmp_path: Path) -> None:

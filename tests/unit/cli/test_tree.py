@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from agents.contracts.event import ApprovalDecided, ApprovalRequested, Event
 from agents.contracts.model import Delta
 from agents.contracts.task import AgentView, Limits, StepView, TaskStatus, TaskView
 from services.cli.tree import Picture
@@ -87,3 +88,24 @@ def test_a_new_try_replaces_the_text_of_the_old_one() -> None:
 
 def test_before_the_first_answer_it_says_so() -> None:
     assert "connecting" in drawn(Picture())
+
+
+def test_what_waits_for_a_person_stands_there_with_the_command_until_it_is_decided() -> None:
+    picture = Picture()
+    picture.saw(view(), HERE)
+    asked = ApprovalRequested(
+        approval_id="appr_1", key="k", arguments_sha256="a" * 64, tool="shell", arguments='{"command": "make"}'
+    )
+    picture.told(Event(task_id="task_X", seq=1, at=SERVER, data=asked))
+    shown = text_of(picture)
+    assert "waits for you: shell make" in shown
+    assert "longhaul approve appr_1" in shown
+    decided = ApprovalDecided(approval_id="appr_1", decision="approve", actor="key:k")
+    picture.told(Event(task_id="task_X", seq=2, at=SERVER, data=decided))
+    assert "appr_1" not in text_of(picture)
+
+
+def text_of(picture: Picture) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(picture.render(console, HERE))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]

@@ -4,9 +4,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agents.contracts.event import Event, EventData, ExecExited, ExecStarted, ModelCompleted, TurnStarted
+from agents.contracts.event import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    Event,
+    EventData,
+    ExecExited,
+    ExecStarted,
+    ModelCompleted,
+    TurnStarted,
+)
 from agents.contracts.model import Usage
-from services.cli.words import age, lines_of, money, one_line, spent
+from services.cli.words import age, arguments_line, lines_of, money, one_line, spent
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -34,6 +44,31 @@ def test_hostile_text_is_one_short_printable_line(hostile: str) -> None:
 
 def test_most_events_need_no_line() -> None:
     assert lines(TurnStarted(round=1)) == []
+
+
+def test_what_asks_says_how_to_answer() -> None:
+    asked = ApprovalRequested(
+        approval_id="appr_1", key="k", arguments_sha256="a" * 64, tool="shell", arguments='{"command": "rm -rf x"}'
+    )
+    first, second = lines(asked)
+    assert first == "[fix] asks whether to run shell: rm -rf x"
+    assert "longhaul approve appr_1" in second
+    assert "longhaul deny appr_1" in second
+    unknown = asked.model_copy(update={"kind": "unknown_outcome"})
+    assert "nobody knows how it ended" in lines(unknown)[0]
+    assert lines(ApprovalDecided(approval_id="appr_1", decision="deny", actor="key:k", note="no\nno")) == [
+        "[fix] denied by key:k: no no"
+    ]
+    (expired,) = lines(ApprovalExpired(approval_id="appr_1"))
+    assert "denied" not in expired
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [('{"command": "ls"}', "ls"), ('{"path": "a"}', '{"path": "a"}'), ('{"cut', '{"cut'), ("[1]", "[1]")],
+)
+def test_arguments_on_one_line(arguments: str, line: str) -> None:
+    assert arguments_line(arguments) == line
 
 
 def test_figures() -> None:
