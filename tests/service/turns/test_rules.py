@@ -1,6 +1,7 @@
 """The rules of the turn ledger that crashes alone do not show, on real parts; numbered as in docs/decisions/0003."""
 
 import asyncio
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -88,9 +89,11 @@ class Forgetful:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._ledger, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
 
         async def call(*args: Any) -> Any:
-            key = f"{name} {args[1]}" if name in ("begin", "answer", "keep", "end") else name
+            key = f"{name} {args[1]}" if name in ("begin", "answer", "start", "keep", "end") else name
             if key in self._lost:
                 return await method(*args)
             self._lost.add(key)
