@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
         ReviewStart,
         RoundStart,
         StepChange,
+        TaskCursors,
         TaskEnd,
         TaskRef,
         TaskStart,
@@ -44,15 +45,24 @@ class TaskOver(Exception):
         self.end = end
 
 
+class HistoryFull(Exception):
+    """The workflow's history is long and nothing runs: the task goes on from these cursors in a new one."""
+
+    def __init__(self, cursors: TaskCursors) -> None:
+        super().__init__("continue as new")
+        self.cursors = cursors
+
+
 class Phases:
     """One task's run. Everything that happens is an activity or a child; this only decides what comes next."""
 
-    def __init__(self, task: TaskRef, start: TaskStart) -> None:
+    def __init__(self, task: TaskRef, start: TaskStart, cursors: TaskCursors) -> None:
         self._task = task
         self._limits = start.limits
         self._stopping = False
-        self._done: set[str] = set()
-        self._rounds: dict[str, AgentRef] = {}
+        self._at = cursors
+        self._done = set(cursors.done)
+        self._rounds = dict(cursors.rounds)
         """The executor round that each step has reached, by step id."""
 
     async def run(self) -> TaskEnd:
@@ -60,17 +70,19 @@ class Phases:
 
         Raises:
             TaskOver: it ended otherwise.
+            HistoryFull: it goes on in a new history.
         """
-        await self._do("prepare_workspace", self._task, options.LONG)
-        findings: AgentRef | None = None
-        for revision in range(1, self._limits.review_rounds + 1):
-            plan = await self._plan(revision, findings)
+        if self._at == TaskCursors():
+            await self._do("prepare_workspace", self._task, options.LONG)
+        while self._at.revision <= self._limits.review_rounds:
+            plan = await self._plan()
             self._done &= {step.id for step in plan.steps}  # what a plan dropped and a later one asks for is done anew
             # an only step's review is the final one, unless an earlier revision finished the step beside others
             reviewed = len(plan.steps) == 1 and plan.steps[0].id not in self._done
             findings = await self._steps(plan) or (None if reviewed else await self._final(plan))
             if findings is None:
                 return TaskEnd(stop_reason=StopReason.COMPLETED)
+            self._at = TaskCursors(revision=plan.revision + 1, findings=findings)
         raise TaskOver(TaskEnd(stop_reason=StopReason.REJECTED))
 
     def stop(self) -> None:
@@ -78,14 +90,25 @@ class Phases:
         the request reaches it: its result comes as if nobody had asked."""
         self._stopping = True
 
-    async def _plan(self, revision: int, findings: AgentRef | None) -> PlanShape:
+    async def _plan(self) -> PlanShape:
+        """The plan of this revision; one that was recorded in an earlier history is only read."""
+        revision = self._at.revision
         planner = self._agent(Role.PLANNER, PLAN_STEP, 1, revision)
-        await self._do("open_round", RoundStart(agent=planner, findings_of=findings))
-        _must_finish(await self._child(planner))
+        if not self._at.planned:
+            self._leave_a_full_history()
+            await self._do("open_round", RoundStart(agent=planner, findings_of=self._at.findings))
+            _must_finish(await self._child(planner))
         record = PlanRecord(planner=planner, revision=revision)
         plan: PlanShape = await workflow.execute_activity("record_plan", record, result_type=PlanShape, **options.QUICK)
         self._go_on()
+        self._at = self._at.model_copy(update={"planned": True})
         return plan
+
+    def _leave_a_full_history(self) -> None:
+        """Where nothing runs: go on in a new history if this one has become long."""
+        if workflow.info().is_continue_as_new_suggested():
+            reached = {"done": tuple(sorted(self._done)), "rounds": dict(self._rounds)}
+            raise HistoryFull(self._at.model_copy(update=reached))
 
     async def _steps(self, plan: PlanShape) -> AgentRef | None:
         """Run the steps that are not done yet. A review that asks to replan is returned, once nothing runs any more."""
@@ -94,8 +117,12 @@ class Phases:
         only = len(plan.steps) == 1
         try:
             while True:
-                if replan is None:
-                    for step in ready(plan, self._done, set(running), self._limits.parallel):
+                # a full history starts nothing more, so that soon nothing runs and it can be left
+                if replan is None and not (running and workflow.info().is_continue_as_new_suggested()):
+                    wanted = ready(plan, self._done, set(running), self._limits.parallel)
+                    if wanted:
+                        self._leave_a_full_history()
+                    for step in wanted:
                         running[step] = asyncio.create_task(self._step(plan.revision, step, final=only))
                 if not running:
                     return replan
@@ -138,12 +165,12 @@ class Phases:
                 return reviewer
             failed = review.checks_failed
             if round_no < self._limits.review_rounds:
-                executor = self._agent(Role.EXECUTOR, last, plan.revision, self._rounds[last].round + 1)
+                executor = self._agent(Role.EXECUTOR, last, plan.revision, self._rounds[last] + 1)
                 await self._execute(executor, reviewer)
         raise TaskOver(TaskEnd(stop_reason=StopReason.FAILED_CHECKS if failed else StopReason.REJECTED))
 
     async def _execute(self, executor: AgentRef, findings: AgentRef | None) -> None:
-        self._rounds[executor.place.step] = executor
+        self._rounds[executor.place.step] = executor.round
         await self._do("start_step", StepChange(executor=executor))
         await self._do("open_round", RoundStart(agent=executor, findings_of=findings))
         outcome = await self._child(executor)

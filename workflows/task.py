@@ -7,27 +7,31 @@ from temporalio.exceptions import is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from agents.contracts.errors import ErrorCode, ErrorInfo
-    from agents.contracts.run import Controls, Finish, TaskEnd, TaskRef, TaskStart
+    from agents.contracts.run import Controls, Finish, TaskEnd, TaskRun, TaskStart
     from agents.contracts.task import StopReason
     from workflows import options
     from workflows.failures import to_info
-    from workflows.phases import Phases, TaskOver
+    from workflows.phases import HistoryFull, Phases, TaskOver
 
 
 @workflow.defn(name="TaskWorkflow")
 class TaskWorkflow:
-    """Plans, executes, reviews; ends in exactly one way."""
+    """Plans, executes, reviews; ends in exactly one way. With a long history it continues as new, between steps."""
 
     @workflow.init
-    def __init__(self, ref: TaskRef) -> None:
-        self._ref = ref
+    def __init__(self, begun: TaskRun) -> None:
+        self._ref = begun.task
+        self._cursors = begun.cursors
         self._signals = 0
 
     @workflow.run
-    async def run(self, ref: TaskRef) -> TaskEnd:
+    async def run(self, begun: TaskRun) -> TaskEnd:
         """The task's end, written to its rows before this returns."""
         try:
             end = await self._supervised()
+        except HistoryFull as full:
+            # a signal that is lost here is no loss: the new run reads the rows first
+            workflow.continue_as_new(begun.model_copy(update={"cursors": full.cursors}))
         except asyncio.CancelledError:
             end = _CANCELLED
         except Exception as error:
@@ -47,7 +51,7 @@ class TaskWorkflow:
             return _ended_by(error)
         if start.cancel_requested:
             return TaskEnd(stop_reason=StopReason.CANCELLED)
-        phases = Phases(self._ref, start)
+        phases = Phases(self._ref, start, self._cursors)
         main = asyncio.create_task(_run(phases))
         stops = [asyncio.create_task(self._cancel_requested())]
         if start.deadline_s is not None:
@@ -98,6 +102,8 @@ async def _run(phases: Phases) -> TaskEnd:
         return await phases.run()
     except TaskOver as over:
         return over.end
+    except HistoryFull:
+        raise
     except Exception as error:
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error

@@ -10,7 +10,7 @@ from agents.contracts.task import Limits, StopReason
 
 
 class TaskRef(Wire):
-    """The input of a `TaskWorkflow`."""
+    """A task, and which of its lives."""
 
     tenant_id: str
     task_id: str
@@ -47,6 +47,31 @@ class AgentRef(Wire):
     tenant_id: str
     place: Place
     round: int
+
+
+class TaskCursors(Wire):
+    """How far a `TaskWorkflow` has come where it continues as new: all that it knows beside its input and the rows.
+
+    `planned`: the plan of `revision` is recorded. `findings`: the review that asked for this revision. `done`: steps
+    that are approved. `rounds`: the executor round that each step has reached.
+    """
+
+    revision: int = 1
+    planned: bool = False
+    findings: AgentRef | None = None
+    done: tuple[str, ...] = ()
+    rounds: dict[str, int] = {}
+
+
+class TaskRun(TaskRef):
+    """The input of a `TaskWorkflow`: a `TaskRef` starts one; `cursors` are there where it continues as new."""
+
+    cursors: TaskCursors = TaskCursors()
+
+    @property
+    def task(self) -> TaskRef:
+        """The task alone."""
+        return TaskRef(tenant_id=self.tenant_id, task_id=self.task_id, epoch=self.epoch)
 
 
 class BurstReason(StrEnum):

@@ -16,11 +16,14 @@ from services import lifecycle, telemetry
 from services.mailbox import subjects
 from services.mailbox.link import connect
 from services.mailbox.live import NatsLive
+from services.relay.dead_workers import DeadWorkers
 from services.relay.loop import repeat
 from services.relay.outbox import Outbox
 from services.relay.reservations import settle_orphans
+from services.relay.sandboxes import Reaper
 from services.relay.starts import Reconciler, Workflows
 from services.relay.waking import Waker
+from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.store.approvals import expire_due
 from services.store.database import Database
@@ -45,20 +48,25 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     await link.subscribe(subjects.WAKE_OUTBOX, lambda _subject, _body: _set(poked))
     workflows = Workflows(temporal, WORKFLOW_QUEUE)
     reconciler = Reconciler(db, workflows, NatsLive(link))
+    runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value(), patience_s=0)
+    reaper = Reaper(db, runner)
     outbox, waker = Outbox(db, link), Waker(db, workflows)
     log.info("the relay is up")
     work = (
         repeat("outbox", outbox.drain, stop, every_s=0.25, idle_max_s=1.0, wake=poked[0]),
         repeat("waiting", waker.wake_waiting, stop, every_s=1.0, wake=poked[1]),
         repeat("starts", reconciler.start_missing, stop, every_s=1.0),
+        repeat("dead workers", DeadWorkers(temporal).release, stop, every_s=0.5),
         repeat("cancels", reconciler.remind_of_cancels, stop, every_s=5.0),
         repeat("approvals", partial(expire_due, db), stop, every_s=1.0),
+        repeat("sandboxes", reaper.reap, stop, every_s=60.0),
         repeat("stalled", reconciler.find_stalled, stop, every_s=30.0),
         repeat("reservations", partial(settle_orphans, db), stop, every_s=30.0),
     )
     try:
         await asyncio.gather(*work)
     finally:
+        await runner.close()
         await link.close()
         await db.close()
 

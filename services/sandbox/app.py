@@ -4,6 +4,7 @@ Routes (all but the two health ones want the bearer token):
 
     GET    /healthz /readyz                alive; can run a command (it ran one)
     GET    /v1/capabilities
+    GET    /v1/sandboxes                   -> SandboxList
     PUT    /v1/sandboxes/{id}              SandboxSpec -> SandboxInfo
     GET    /v1/sandboxes/{id}              -> SandboxInfo
     DELETE /v1/sandboxes/{id}
@@ -50,7 +51,7 @@ from services.sandbox.home import Home
 from services.sandbox.journal import Entry, Phase
 from services.sandbox.probe import Probe
 from services.sandbox.sandboxes import Sandboxes
-from services.sandbox.wire import OWNER_HEADER, FileList, KillRequest
+from services.sandbox.wire import OWNER_HEADER, FileList, KillRequest, SandboxList
 from services.storage import NO_SPACE, Storage
 
 MAX_JSON_BYTES = 64 << 20
@@ -79,6 +80,7 @@ class Routes:
             web.get("/healthz", self.healthz),
             web.get("/readyz", self.readyz),
             web.get("/v1/capabilities", self.capabilities),
+            web.get("/v1/sandboxes", self.list_all),
             web.put(one, self.create),
             web.get(one, self.info),
             web.delete(one, self.destroy),
@@ -119,6 +121,10 @@ class Routes:
         if not found.ready:
             raise LonghaulError(ErrorCode.SANDBOX_UNAVAILABLE, found.detail)
         return _json(await self._sandboxes.create(spec))
+
+    async def list_all(self, request: web.Request) -> web.Response:
+        """Every sandbox that is not being destroyed."""
+        return _json(SandboxList(sandboxes=await asyncio.to_thread(self._sandboxes.infos)))
 
     async def info(self, request: web.Request) -> web.Response:
         """A sandbox's state."""

@@ -30,7 +30,7 @@ from agents.contracts.sandbox import (
     SandboxSpec,
     WriteFile,
 )
-from services.sandbox.wire import OWNER_HEADER, FileList, KillRequest
+from services.sandbox.wire import OWNER_HEADER, FileList, KillRequest, SandboxList
 
 POLL_S = 20.0
 CALL_S = 120.0
@@ -73,6 +73,10 @@ class RunnerClient:
     async def info(self, sandbox_id: str) -> SandboxInfo:
         """Its state."""
         return await self._call("GET", f"/v1/sandboxes/{sandbox_id}", SandboxInfo)
+
+    async def list_sandboxes(self) -> list[SandboxInfo]:
+        """Every sandbox that is there and is not being destroyed."""
+        return (await self._call("GET", "/v1/sandboxes", SandboxList)).sandboxes
 
     async def destroy(self, sandbox_id: str) -> None:
         """End and delete it."""

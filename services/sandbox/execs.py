@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ KILL_WAIT_S = 30.0
 STARTING_POLL_S = 0.01
 LOOK_AGAIN_S = 5.0  # the pid is a hint, the lock is the truth
 MAX_COMMAND_BYTES = 120_000  # Linux takes 128 KiB in one argument
+_LOG = logging.getLogger(__name__)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -63,6 +65,7 @@ class Execs:
             return
         try:
             self._spawn(entry, self._backend.plan(home, intent.request), lock)
+            _LOG.info("a command was started", extra={"sandbox_id": home.meta.id, "exec_id": intent.request.exec_id})
         except OSError as error:
             raise LonghaulError(ErrorCode.SPAWN_FAILED, f"no keeper could be started: {error}") from error
         finally:

@@ -102,6 +102,10 @@ class Sandboxes:
             created_at=meta.created_at,
         )
 
+    def infos(self) -> list[SandboxInfo]:
+        """The state of every sandbox that is not being destroyed; one that vanishes meanwhile is left out."""
+        return [self.info(home) for home in self.homes() if not home.gone.exists()]
+
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
         """Make one, or find the one of this id.
 

@@ -1,7 +1,7 @@
 """What runner and client say to each other beyond the contracts."""
 
 from agents.contracts.base import Count, Wire
-from agents.contracts.sandbox import FileEntry, Owner
+from agents.contracts.sandbox import FileEntry, Owner, SandboxInfo
 
 OWNER_HEADER = "X-Longhaul-Owner"
 """The `Owner` as JSON, where the body is a stream of bytes."""
@@ -12,6 +12,12 @@ class KillRequest(Wire):
 
     exec_id: str
     owner: Owner
+
+
+class SandboxList(Wire):
+    """Every sandbox of a runner."""
+
+    sandboxes: list[SandboxInfo]
 
 
 class FileList(Wire):

@@ -20,7 +20,7 @@ _SERVERS = ("PG_", "TEMPORAL_", "NATS_")
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "api": (*_SERVERS, "S3_", "API_", "STORAGE_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
     "worker": (*_SERVERS, "S3_", "STORAGE_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_"),
-    "relay": _SERVERS,
+    "relay": (*_SERVERS, "RUNNER_"),
     "runner": ("RUNNER_", "STORAGE_"),
     "migrate": ("PG_",),
 }

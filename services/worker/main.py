@@ -12,7 +12,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from agents.contracts.ids import Role
 from agents.roles import ROLES
 from agents.tools.registry import STANDARD, Toolbox
-from services import lifecycle, telemetry
+from services import identity, lifecycle, telemetry
 from services.inference.client import OpenAiModel
 from services.mailbox.link import connect
 from services.mailbox.live import NatsLive
@@ -117,6 +117,7 @@ async def temporal(settings: Settings, stop: asyncio.Event) -> Client | None:
                 namespace=settings.temporal_namespace,
                 data_converter=pydantic_data_converter,
                 runtime=runtime,
+                identity=identity.mine(),
             )
         except RuntimeError:
             await asyncio.sleep(0.5)

@@ -43,6 +43,17 @@ async def test_made_once_found_after(client: RunnerClient, box: Box) -> None:
     await client.destroy(again.id)
 
 
+async def test_all_are_listed_and_one_that_is_gone_is_not(client: RunnerClient) -> None:
+    one, other = await make_box(client), await make_box(client)
+    there = {info.id: info for info in await client.list_sandboxes()}
+    assert there[one.id] == await client.info(one.id)
+    await client.destroy(one.id)
+    left = {info.id for info in await client.list_sandboxes()}
+    assert one.id not in left
+    assert other.id in left
+    await client.destroy(other.id)
+
+
 async def test_destroy_ends_everything_and_takes_all_files(client: RunnerClient, runner: RunnerProcess) -> None:
     box = await make_box(client)
     home = runner.home(box.id)

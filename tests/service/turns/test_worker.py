@@ -5,12 +5,17 @@ import os
 import secrets
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
+from agents.contracts.run import TaskRef
 from agents.contracts.task import Limits, StopReason
+from services.relay.dead_workers import DeadWorkers
 from services.stack import ours
 from services.stack.layout import CHECKOUT
 from tests.support.scripts import ScriptedModel
@@ -18,6 +23,7 @@ from tests.support.stack import Stack
 from tests.support.team import Team, connect
 from tests.support.turns import Parts, new_task, until
 from workflows.names import workspace_id
+from workflows.options import HEARTBEAT_TIMEOUT
 
 Spawn = Callable[[], Coroutine[Any, Any, asyncio.subprocess.Process]]
 
@@ -85,6 +91,36 @@ async def test_a_killed_worker_is_replaced_and_nothing_is_done_twice(
     second.kill()
     await assert_ran_once(team, task, handle)
     assert third.returncode is None
+
+
+@pytest.mark.timeout(200)
+async def test_what_a_dead_worker_had_goes_to_another_before_its_heartbeats_are_missed(
+    parts: Parts, stack: Stack, spawn: Spawn, namespace: str, tenant_id: str
+) -> None:
+    client = await connect(stack.settings("worker"), namespace)
+    workers = [await spawn(), await spawn()]
+    team = Team(parts, client, ScriptedModel({}))
+    task, handle = await running_task(parts, team, tenant_id)
+    held, pid = await burst_of(client, task)
+    dead_workers = DeadWorkers(client)
+    await dead_workers.release()
+    assert (await burst_of(client, task))[0].attempt == held.attempt  # who lives keeps what it has
+    begun = time.monotonic()
+    next(worker for worker in workers if worker.pid == pid).kill()
+    while (found := await burst_of(client, task))[0].attempt == held.attempt or found[1] == pid:
+        await dead_workers.release()
+        assert time.monotonic() - begun < 30
+        await asyncio.sleep(0.1)
+    beats = (held.last_heartbeat_time or held.last_started_time).ToDatetime(UTC)
+    assert datetime.now(UTC) < beats + HEARTBEAT_TIMEOUT, "only the missing heartbeats told"
+    await assert_ran_once(team, task, handle)
+
+
+async def burst_of(client: Client, task: TaskRef) -> tuple[Any, int]:
+    """The executor's burst as the server knows it, and the process that has it."""
+    described = await client.get_workflow_handle(f"agent/{task.task_id}/0/executor/1.only/1").describe()
+    (activity,) = described.raw_description.pending_activities
+    return activity, int(activity.last_worker_identity.partition("@")[0])
 
 
 @pytest.mark.timeout(200)

@@ -147,6 +147,12 @@ STORED: list[BaseModel] = [
         note="not now",
     ),
     run.TaskRef(tenant_id="default", task_id=TASK_ID, epoch=1),
+    run.TaskRun(
+        tenant_id="default",
+        task_id=TASK_ID,
+        epoch=1,
+        cursors=run.TaskCursors(revision=2, planned=True, findings=AGENT, done=("look",), rounds={"look": 1, "fix": 2}),
+    ),
     AGENT,
     run.TaskStart(limits=LIMITS, has_checks=True, deadline_s=3_600.0, cancel_requested=True),
     run.PlanShape(revision=2, steps=(run.StepShape(id="fix", depends_on=("look",), resources=("path:src",)),)),

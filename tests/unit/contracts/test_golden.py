@@ -48,7 +48,7 @@ def _missing(stored: Any, read: Any, at: str = "") -> list[str]:
 
 def _with_news(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
-        news = {} if name in ("metadata", "tools") else {"a_field_of_next_year": {"x": [1]}}
+        news = {} if name in ("metadata", "tools", "rounds") else {"a_field_of_next_year": {"x": [1]}}
         return {**{key: _with_news(inner, key) for key, inner in value.items()}, **news}
     return [_with_news(inner) for inner in value] if isinstance(value, list) else value
 
