@@ -5,7 +5,6 @@ only. While pip works, FOLDER/.installing is there: where it was interrupted, pa
 ``make setup`` makes the environment anew.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -47,7 +46,16 @@ def install(python: str, arguments: Sequence[str], *, what: str, folder: Path) -
         PipError: with what to do.
     """
     mark, log = folder / MARK, folder / LOG
-    command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *arguments]
+    command = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--progress-bar=off",
+        *arguments,
+    ]
     mark.touch()
     with log.open("wb") as output:
         code = subprocess.run(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False).returncode
@@ -81,5 +89,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PIP_PROGRESS_BAR", "off")
     sys.exit(main())

@@ -32,7 +32,9 @@ def test_full_disk(place: Path, name: str) -> None:
     argv = ["-m", "pytest", "-q", "-p", "no:cacheprovider", BODY, "-k", name]
     try:
         done = run_on(place, SIZE_MB, argv, 300)
-    except (PermissionError, subprocess.SubprocessError) as error:
+    except subprocess.TimeoutExpired:
+        raise
+    except subprocess.SubprocessError as error:
         if os.geteuid() == 0:
             raise
         pytest.skip(f"this machine lets no ordinary user mount a file system: {error}")

@@ -1,40 +1,21 @@
-"""A small file system of one's own, in a mount namespace of one's own: no root needed, and nothing is left behind."""
+"""A small file system of one's own, and what fills it."""
 
-import ctypes
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-_NEWNS, _NEWUSER = 0x20000, 0x10000000
-_REC, _PRIVATE = 0x4000, 0x40000
+from tests.support.apart import Apart
+
 CHUNK = 1 << 20
 
 
 def run_on(place: Path, size_mb: int, argv: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
     """Run a Python command (`argv` behind the interpreter) with a tmpfs of that size mounted at `place`, which must be
-    there. Raises OSError where the machine allows no namespaces."""
-    uid, gid = os.geteuid(), os.getegid()
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def check(result: int) -> None:
-        if result != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-
-    def enter() -> None:
-        check(libc.unshare(_NEWNS | (_NEWUSER if uid else 0)))
-        if uid:
-            Path("/proc/self/setgroups").write_text("deny")
-            Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-            Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-        check(libc.mount(b"none", b"/", None, _REC | _PRIVATE, None))
-        check(libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, f"size={size_mb}m,mode=755".encode()))
-
+    there. Raises subprocess.SubprocessError where the machine allows no namespaces."""
     return subprocess.run(
         [sys.executable, *argv],
-        preexec_fn=enter,
+        preexec_fn=Apart().with_small_disk(place, size_mb),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

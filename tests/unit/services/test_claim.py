@@ -9,6 +9,7 @@ import pytest
 from services.stack.claim import FORMAT
 from services.stack.errors import StackRefused
 from services.stack.layout import CHECKOUT, DataDir
+from services.stack.servers.seaweed import _sockets
 from services.store import schema
 
 
@@ -148,3 +149,8 @@ def test_the_checkout_that_runs_is_named(tmp_path: Path) -> None:
         data.lock()
     assert "started from" not in str(caught.value)
     os.close(held)
+
+
+def test_a_path_too_long_for_a_socket_has_none(tmp_path: Path) -> None:
+    assert _sockets(Path("/short"))
+    assert _sockets(tmp_path / ("l" * 120)) == {}

@@ -1,6 +1,7 @@
 """The floor under the free space: who is refused, who waits, what is said, what is started anew."""
 
 import asyncio
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,7 +117,7 @@ print("exact")
 """
     try:
         done = run_on(tmp_path, 2, ["-c", script, str(tmp_path)], 60)
-    except OSError as error:
+    except subprocess.SubprocessError as error:
         pytest.skip(f"no namespaces here: {error}")
     assert done.stdout == "exact\n", done.stdout
 
