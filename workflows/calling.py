@@ -12,6 +12,7 @@ from agents.contracts.tool import ToolResult
 from agents.contracts.trajectory import Brief, Turn
 from agents.policy.approval import restrict
 from agents.tools.arguments import parse_object
+from agents.tools.ask import Ask
 from agents.tools.control import accepted
 from agents.tools.faults import observe
 from agents.tools.finish_step import FinishStep
@@ -20,7 +21,7 @@ from agents.tools.registry import Toolbox, execute
 from workflows.gates import Gates, again, irreversible
 from workflows.interrupts import Interrupts
 from workflows.ports import CallContext, Workbench
-from workflows.records import CallRows, Held, Question, Ran
+from workflows.records import CallRows, Held, Outgoing, Question, Ran
 
 DRAIN_GRACE_S = 2.0
 """What a worker that shuts down still waits for a tool; a command then goes on without it and is attached to later."""
@@ -111,6 +112,15 @@ class Calling:
                 return Ran(call.index, observe(call.call.name, ErrorCode.ARTIFACT_MISSING, f"{path}: {fault.detail}"))
         return Ran(call.index, accepted(call.call.name), tuple(context.events), tuple(context.artifacts))
 
+    async def question(self, turn: Turn, call: CheckedCall, asked: Ask) -> Outgoing | ToolResult:
+        """The question as it goes out, or why it cannot be asked."""
+        try:
+            return await self._context(turn, call).ask(asked.to, asked.question)
+        except LonghaulError as fault:
+            if fault.code.rule.fault is not FaultClass.TOOL:
+                raise
+            return observe(call.call.name, fault.code, fault.detail)
+
     async def _batch(self, batch: _Batch, take: Take, begin: Begin) -> Question | None:
         """Run neighbours. A question where one that cannot be undone ended nobody knows how; it always runs alone."""
         one_at_a_time = asyncio.Lock()
@@ -142,7 +152,7 @@ class Calling:
         result = await self._interrupts.race(_execute(call, context), DRAIN_GRACE_S, context.kill)
         if context.full is not None and result.full is None:
             result = result.model_copy(update={"full": context.full})
-        return Ran(call.index, result, tuple(context.events), tuple(context.artifacts))
+        return Ran(call.index, result, tuple(context.events), tuple(context.artifacts), tuple(context.messages))
 
     def _context(self, turn: Turn, call: CheckedCall, runs_before: int = 0) -> CallContext:
         key = self._held.call_key(turn.turn, call.index)

@@ -23,6 +23,11 @@ def exec_id(key: str) -> str:
     return f"exec_{short_digest(key)}"
 
 
+def message_id(key: str) -> str:
+    """The id of the message that the call with this key sends."""
+    return f"msg_{short_digest(key)}"
+
+
 def harness(task: TaskRef) -> Owner:
     """Who the harness is to the runner when it fills a workspace, runs checks or cleans up."""
     name = f"agent_{short_digest(f'{task.task_id}/{task.epoch}/harness')}"

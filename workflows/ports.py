@@ -27,7 +27,21 @@ from agents.contracts.sandbox import (
 )
 from agents.contracts.trajectory import Brief, Turn
 from agents.tools.context import ToolContext
-from workflows.records import Answer, Begun, CallRows, Held, Intent, Opened, Results, RoundEnd, Start, Waiting
+from workflows.records import (
+    Addressee,
+    Answer,
+    Begun,
+    CallRows,
+    Heard,
+    Held,
+    Intent,
+    Opened,
+    Outgoing,
+    Results,
+    RoundEnd,
+    Start,
+    Waiting,
+)
 
 
 class Runner(Protocol):
@@ -193,12 +207,29 @@ class Ledger(Protocol):
         a call that is asked about counts as not begun from then on."""
         ...
 
+    async def ask(self, held: Held, key: str, question: Outgoing) -> Heard:
+        """Send the question, unless it was sent before, and let the agent wait; where a message is unread it does not
+        wait, and what that is is returned."""
+        ...
+
     async def end(self, held: Held, key: str, done: Results, end: RoundEnd) -> bool:
         """End the round. False where `unless_mail` and a message is unread: then nothing was written."""
         ...
 
     async def controls(self, ref: AgentRef) -> Controls:
         """What a person has asked, as the rows say now."""
+        ...
+
+
+class Post(Protocol):
+    """Who can be written to. All raise ``STORE_UNAVAILABLE``."""
+
+    async def find(self, sender: AgentRef, to: str) -> Addressee:
+        """The one of this name. ``UNKNOWN_RECIPIENT``, which says who there is."""
+        ...
+
+    async def asked(self, sender: AgentRef, message_id: str, to: str, question: str) -> Outgoing | None:
+        """The question of this id, or an open one to the same name in the same words."""
         ...
 
 
@@ -213,6 +244,16 @@ class CallContext(ToolContext, Protocol):
     @property
     def artifacts(self) -> Sequence[Artifact]:
         """The files it kept."""
+        ...
+
+    @property
+    def messages(self) -> Sequence[Outgoing]:
+        """The messages it sends; they are written with its result."""
+        ...
+
+    async def ask(self, to: str, question: str) -> Outgoing:
+        """A question, ready to be sent; one that is still open in the same words is found again.
+        ``UNKNOWN_RECIPIENT``, ``RECIPIENT_GONE``."""
         ...
 
     @property

@@ -1,12 +1,14 @@
 """What the turn loop hands to the ledger, and what it gets back. These never cross a process."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from agents.contracts.approval import Approval, ApprovalKind
 from agents.contracts.artifact import Artifact
 from agents.contracts.errors import ErrorCode, ErrorInfo
 from agents.contracts.event import EventData
 from agents.contracts.ids import Place
+from agents.contracts.message import MailKind
 from agents.contracts.model import BadReply, ModelReply, Usage
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason
 from agents.contracts.tool import ToolResult
@@ -53,13 +55,38 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Addressee:
+    """Whom a message goes to: the full name, the mailbox (None: a person's), when it will be read, in words, whether an
+    answer can be waited for, and the oldest question of this addressee that the sender has not answered."""
+
+    name: str
+    agent_id: str | None
+    note: str
+    can_answer: bool
+    open_question: str | None = None
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message to be written in the transaction of what it belongs to. Its `id` follows from the call's key."""
+
+    id: str
+    recipient: str
+    agent_id: str | None
+    kind: MailKind
+    text: str
+    reply_to: str | None = None
+
+
+@dataclass(frozen=True)
 class Ran:
-    """A tool call that ended: its result, what to tell of it, and the files it kept."""
+    """A tool call that ended: its result, what to tell of it, the files it kept, the messages it sends."""
 
     i: int
     result: ToolResult
     events: tuple[EventData, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    messages: tuple[Outgoing, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +97,11 @@ class Results:
     ran: tuple[Ran, ...] = ()
     completes: bool = False
     calls: int = 0
+
+    @property
+    def messages(self) -> tuple[Outgoing, ...]:
+        """The messages that go out with them."""
+        return tuple(message for ran in self.ran for message in ran.messages)
 
 
 NOTHING = Results()
@@ -188,3 +220,7 @@ class Waiting:
     detail: str | None = None
     turn: int = 0
     asks: tuple[Question, ...] = ()
+
+
+Heard = Literal["nothing", "answer", "message"]
+"""What has come since a question was asked."""

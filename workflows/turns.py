@@ -20,11 +20,13 @@ from agents.contracts.event import excerpt
 from agents.contracts.ids import Role
 from agents.contracts.model import BadReply, ModelReply
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Verdict
-from agents.contracts.tool import ToolCall
+from agents.contracts.tool import ToolCall, ToolResult
 from agents.contracts.trajectory import Attempt, Turn, TurnInputs
 from agents.policy.budget import MIN_REPLY_TOKENS, reserve_estimate
-from agents.policy.retry import Ask, next_attempt
+from agents.policy.retry import Ask as HowToAsk
+from agents.policy.retry import next_attempt
 from agents.policy.stuck import FARTHEST, verdict
+from agents.tools.ask import Ask, answered, interrupted
 from agents.tools.control import postponed
 from agents.tools.give_up import GiveUp
 from agents.tools.parse import CheckedCall
@@ -47,6 +49,7 @@ from workflows.records import (
     Held,
     Intent,
     Opened,
+    Outgoing,
     Ran,
     Results,
     RoundEnd,
@@ -223,6 +226,7 @@ class Burst:
         intent = self._intent(turn, k, opens=opens)
         done, key = (self._pending if opens else NOTHING), self._held.next()
         begun = await self._persist(lambda: self._ports.ledger.begin(self._held, key, done, intent))
+        await self._hurry(done)
         if opens:
             self._pending = NOTHING
         if begun.end is None and begun.inputs is None:
@@ -238,7 +242,9 @@ class Burst:
         how = self._how(attempts)
         before = next_attempt(self._brief, self._role, _bad(attempts)[:-1]) if _bad(attempts) else how
         bad = attempts[k - 2].bad if k > 1 else None
-        fell_back = (before.tier, bad.code) if isinstance(before, Ask) and bad and before.tier != how.tier else None
+        fell_back = (
+            (before.tier, bad.code) if isinstance(before, HowToAsk) and bad and before.tier != how.tier else None
+        )
         prompt = self._prompt_tokens(turn)
         return Intent(
             turn=turn,
@@ -251,9 +257,9 @@ class Burst:
             fell_back=fell_back,
         )
 
-    def _how(self, attempts: Sequence[Attempt]) -> Ask:
+    def _how(self, attempts: Sequence[Attempt]) -> HowToAsk:
         how = next_attempt(self._brief, self._role, _bad(attempts))
-        if isinstance(how, Ask):
+        if isinstance(how, HowToAsk):
             return how
         raise LonghaulError(how.code, how.detail)
 
@@ -380,6 +386,8 @@ class Burst:
             await self._keep()
 
     async def _control(self, turn: Turn, call: CheckedCall) -> BurstEnd | None:
+        if isinstance(call.arguments, Ask):
+            return await self._question(turn, call, call.arguments)
         ran = await self._calling.hand_in(turn, call, self._turns)
         if ran.result.ok:
             end = _end_by(call)
@@ -390,6 +398,25 @@ class Burst:
         await self._take(ran)
         self._close()
         return None
+
+    async def _question(self, turn: Turn, call: CheckedCall, ask: Ask) -> BurstEnd | None:
+        """Ask and leave. The burst that comes with the answer (or another message) finds the turn open and goes on."""
+        asked = await self._persist(lambda: self._calling.question(turn, call, ask))
+        result = asked if isinstance(asked, ToolResult) else await self._heard(asked)
+        if result is None:
+            return BurstEnd(reason=BurstReason.ASKED, turns=self._total, control_seq=self._control_seq)
+        await self._take(Ran(call.index, result))
+        self._close()
+        return None
+
+    async def _heard(self, asked: Outgoing) -> ToolResult | None:
+        """What has come on a question, which is sent if it was not; None: the agent waits."""
+        key = self._held.next()
+        heard = await self._persist(lambda: self._ports.ledger.ask(self._held, key, asked))
+        await self._ports.live.poke()
+        if heard == "nothing":
+            return None
+        return answered() if heard == "answer" else interrupted()
 
     def _close(self) -> None:
         """The turn has everything: it becomes part of what every later prompt begins with."""
@@ -443,7 +470,13 @@ class Burst:
             return
         done, key = self._pending, self._held.next()
         await self._persist(lambda: self._ports.ledger.keep(self._held, key, done, waiting))
+        await self._hurry(done)
         self._pending = NOTHING
+
+    async def _hurry(self, done: Results) -> None:
+        """Messages went out: have them carried at once."""
+        if done.messages:
+            await self._ports.live.poke()
 
     def _own_s(self) -> float:
         return self._ports.clock.monotonic() - self._started - self._away_s

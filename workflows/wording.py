@@ -12,8 +12,10 @@ _VERBS = {
     "write_file": ("writing", "path"),
     "edit_file": ("editing", "path"),
     "save_artifact": ("keeping", "path"),
+    "send_message": ("writing to", "to"),
 }
 _CONTROL = {
+    "ask": "asking a question",
     "submit_plan": "handing in the plan",
     "finish_step": "handing in the step",
     "give_up": "giving up",

@@ -24,7 +24,8 @@ def render_scratch(role: Role, inputs: TurnInputs, nudge: str | None) -> str:
     if inputs.deadline_at is not None:
         lines.append(f"time left: {_span(inputs.deadline_at - inputs.at)}")
     if inputs.turns_left <= LAST_TURNS:
-        lines.append(f"Few turns are left: finish now with what you have ({', '.join(ROLES[role].control)}).")
+        ends = ", ".join(tool for tool in ROLES[role].control if tool != "ask")
+        lines.append(f"Few turns are left: finish now with what you have ({ends}).")
     if nudge is not None:
         lines.append(nudge)
     return "\n".join(lines)

@@ -35,6 +35,7 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
     NOT_FINISHED = "NOT_FINISHED"
     ALREADY_FINISHED = "ALREADY_FINISHED"
+    ALREADY_ANSWERED = "ALREADY_ANSWERED"
     BODY_TOO_LARGE = "BODY_TOO_LARGE"
     UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
     INVALID_CURSOR = "INVALID_CURSOR"
@@ -82,6 +83,8 @@ class ErrorCode(StrEnum):
     INVALID_PLAN = "INVALID_PLAN"
     CHECKS_FAILED = "CHECKS_FAILED"
     ARTIFACT_MISSING = "ARTIFACT_MISSING"
+    UNKNOWN_RECIPIENT = "UNKNOWN_RECIPIENT"
+    RECIPIENT_GONE = "RECIPIENT_GONE"
     # models: the reply cannot be used; something is changed and it is asked again
     NO_TOOL_CALL = "NO_TOOL_CALL"
     EMPTY_REPLY = "EMPTY_REPLY"
@@ -129,6 +132,7 @@ RULES: dict[ErrorCode, Rule] = {
     E.METHOD_NOT_ALLOWED: Rule(405, False, _R),
     E.NOT_FINISHED: Rule(409, True, _R),
     E.ALREADY_FINISHED: Rule(409, False, _R),
+    E.ALREADY_ANSWERED: Rule(409, False, _R),
     E.BODY_TOO_LARGE: Rule(413, False, _R),
     E.UNSUPPORTED_MEDIA_TYPE: Rule(415, False, _R),
     E.INVALID_CURSOR: Rule(422, False, _R),
@@ -174,6 +178,8 @@ RULES: dict[ErrorCode, Rule] = {
     E.INVALID_PLAN: Rule(422, False, _T),
     E.CHECKS_FAILED: Rule(422, False, _T),
     E.ARTIFACT_MISSING: Rule(404, False, _T),
+    E.UNKNOWN_RECIPIENT: Rule(404, False, _T),
+    E.RECIPIENT_GONE: Rule(409, False, _T),
     E.NO_TOOL_CALL: Rule(502, True, _M),
     E.EMPTY_REPLY: Rule(502, True, _M),
     E.REPLY_TRUNCATED: Rule(502, True, _M),

@@ -14,6 +14,7 @@ from agents.contracts.artifact import BlobRef
 from agents.contracts.base import Count, UtcTime, Wire
 from agents.contracts.errors import ErrorCode, ErrorInfo
 from agents.contracts.ids import Role, Sha256
+from agents.contracts.message import MailKind
 from agents.contracts.model import Usage
 from agents.contracts.task import StopReason, TaskStatus
 
@@ -298,13 +299,15 @@ class ReviewSubmitted(_Data):
 
 # --- messages, approvals, steering --------------------------------------------------------------------------------
 class MessageSent(_Data):
-    """A message to an agent is stored."""
+    """A message to an agent or a person is stored; `kind` says what it is, `reply_to` which question it answers."""
 
     type: Literal["message.sent"] = "message.sent"
     message_id: str
     sender: str
     to: str
     text: str
+    kind: MailKind | None = None
+    reply_to: str | None = None
 
 
 class MessageDelivered(_Data):

@@ -3,6 +3,7 @@
 from agents.contracts.approval import Approval
 from agents.contracts.base import Count, Wire
 from agents.contracts.event import Event
+from agents.contracts.message import MessageView
 from agents.contracts.task import TaskSummary
 
 
@@ -17,6 +18,13 @@ class ApprovalPage(Wire):
     """``GET /v1/approvals``. `next_cursor` is opaque and null on the last page."""
 
     data: list[Approval]
+    next_cursor: str | None = None
+
+
+class MessagePage(Wire):
+    """``GET /v1/tasks/{id}/messages``, the newest first. `next_cursor` is opaque and null on the last page."""
+
+    data: list[MessageView]
     next_cursor: str | None = None
 
 

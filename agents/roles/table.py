@@ -11,7 +11,8 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """A role. `tools` are all tools it is offered, by name, sorted; `control` those of them that end its round."""
+    """A role. `tools` are all tools it is offered, by name, sorted; `control` those of them that stand alone in a
+    reply: they end its round, or make it wait."""
 
     role: Role
     tools: tuple[str, ...]
@@ -27,8 +28,8 @@ ROLES: Mapping[Role, RoleSpec] = {
     Role.PLANNER: _spec(Role.PLANNER, work=(), control=("submit_plan",)),
     Role.EXECUTOR: _spec(
         Role.EXECUTOR,
-        work=("shell", "read_file", "write_file", "edit_file", "save_artifact"),
-        control=("finish_step", "give_up"),
+        work=("shell", "read_file", "write_file", "edit_file", "save_artifact", "send_message"),
+        control=("ask", "finish_step", "give_up"),
     ),
-    Role.REVIEWER: _spec(Role.REVIEWER, work=("shell", "read_file"), control=("submit_review",)),
+    Role.REVIEWER: _spec(Role.REVIEWER, work=("shell", "read_file", "send_message"), control=("submit_review",)),
 }

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from agents.contracts.artifact import Artifact
+from agents.contracts.message import Receipt
 from agents.contracts.sandbox import ExecStatus, FileChange, FileText
 
 
@@ -28,6 +29,10 @@ class ToolContext(Protocol):
 
     async def edit(self, path: str, old: str, new: str) -> FileChange:
         """Replace the only occurrence of `old`. ``EDIT_NO_MATCH``, ``EDIT_AMBIGUOUS``."""
+        ...
+
+    async def send(self, to: str, text: str) -> Receipt:
+        """Send a message; it goes out with the call's result. ``UNKNOWN_RECIPIENT``."""
         ...
 
     async def save(self, path: str, media_type: str | None) -> Artifact:

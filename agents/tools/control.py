@@ -1,4 +1,4 @@
-"""What control tools share: they end an agent's round, stand alone in a reply, and have no handler."""
+"""What control tools share: they end an agent's round or make it wait, stand alone in a reply, have no handler."""
 
 from agents.contracts.errors import ErrorCode
 from agents.contracts.tool import Idempotency, Risk, ToolContract, ToolResult

@@ -26,6 +26,8 @@ ADVICE: dict[ErrorCode, str] = {
     E.EXEC_OUTCOME_UNKNOWN: "It may have run wholly, in part or not at all. Look at how things are, then decide.",
     E.INVALID_PLAN: "Nothing was planned. Submit the whole plan again, corrected.",
     E.CHECKS_FAILED: "Nothing is approved while a check of the task fails. Ask for a revision; say what to mend.",
+    E.UNKNOWN_RECIPIENT: "Nothing was sent. Use one of these names.",
+    E.RECIPIENT_GONE: "Nothing was asked. Decide it yourself, ask a person, or leave a message with send_message.",
     E.ARTIFACT_MISSING: "Create the file first, or leave it out of the list.",
 }
 """One line of advice for every code of class *tool*."""

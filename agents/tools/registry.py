@@ -13,11 +13,13 @@ from agents.contracts.model import ToolSchema
 from agents.contracts.tool import ToolResult
 from agents.roles import ROLES
 from agents.tools import (
+    ask,
     edit_file,
     finish_step,
     give_up,
     read_file,
     save_artifact,
+    send_message,
     shell,
     submit_plan,
     submit_review,
@@ -29,11 +31,13 @@ from agents.tools.faults import observe
 from agents.tools.schema import parameters_json
 
 _ALL: tuple[Tool[Any], ...] = (
+    ask.TOOL,
     edit_file.TOOL,
     finish_step.TOOL,
     give_up.TOOL,
     read_file.TOOL,
     save_artifact.TOOL,
+    send_message.TOOL,
     shell.TOOL,
     submit_plan.TOOL,
     submit_review.TOOL,

@@ -10,12 +10,13 @@ from pydantic.json_schema import models_json_schema
 from agents.contracts.approval import ApprovalDecision
 from agents.contracts.errors import Problem
 from agents.contracts.event import Event
+from agents.contracts.message import MessageBody
 from agents.contracts.model import Delta
 from agents.contracts.task import TaskSpec
 from services.api.problems import MEDIA_TYPE
 
 _REF = "#/components/schemas/{model}"
-_BESIDES: tuple[type[BaseModel], ...] = (TaskSpec, ApprovalDecision, Problem, Event, Delta)
+_BESIDES: tuple[type[BaseModel], ...] = (TaskSpec, MessageBody, ApprovalDecision, Problem, Event, Delta)
 
 SPEC_EXAMPLES = {
     "smallest": {"value": {"instruction": "Say what this repository does."}},
@@ -29,6 +30,12 @@ SPEC_EXAMPLES = {
             "metadata": {"ticket": "OPS-7"},
         },
     },
+}
+
+
+MESSAGE_EXAMPLES = {
+    "steer": {"value": {"text": "Keep the old function too.", "to": "repair"}},
+    "answer": {"value": {"text": "Blue.", "reply_to": "msg_01J9ZK3V8Q4T5W6X7Y8Z9A0B1C"}},
 }
 
 

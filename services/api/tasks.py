@@ -1,11 +1,10 @@
 """``/v1/tasks``: submit, list, look, cancel."""
 
 import hashlib
-import json
 from posixpath import normpath
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from agents.contracts.artifact import BlobRef
@@ -20,8 +19,9 @@ from services.api.auth import Reader, Submitter
 from services.api.bodies import read_json
 from services.api.docs import SPEC_EXAMPLES, body_of
 from services.api.ids import TaskId
+from services.api.once import Key, once_of
 from services.api.parts import Parts, Using
-from services.api.problems import InvalidRequest, invalid
+from services.api.problems import InvalidRequest
 from services.ids import new_id
 from services.store import files, idempotency, task_views, tasks
 from services.store.idempotency import Once
@@ -30,13 +30,6 @@ from services.store.tables import ROW_CAP_BYTES
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
 MAX_WAIT_S = 60.0
-
-Key = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key", description="A name of your own for this request: repeating it repeats the answer."
-    ),
-]
 
 
 class ListQuery(Edge):
@@ -57,11 +50,10 @@ class CancelQuery(Edge):
 @router.post("", status_code=202, summary="Submit a task", openapi_extra=body_of(TaskSpec, SPEC_EXAMPLES))
 async def submit(request: Request, response: Response, caller: Submitter, parts: Using, key: Key = None) -> TaskView:
     """Accept a task. The answer comes once the task is stored: from then on it will be worked on."""
-    _check_key(key)
     spec = await read_json(request, TaskSpec)
     _check_paths(spec)
     _check_tools(spec)
-    once = Once(caller.tenant_id, key, _digest_of(spec)) if key is not None else None
+    once = once_of(caller.tenant_id, key, spec)
     view = await _answered(parts, once) or await _accept(parts, caller.tenant_id, spec, once)
     response.headers["Location"] = f"/v1/tasks/{view.id}"
     return view
@@ -122,7 +114,7 @@ async def _answered(parts: Parts, once: Once | None) -> TaskView | None:
     if once is None:
         return None
     async with parts.db.begin() as conn:
-        return await idempotency.answered(conn, once)
+        return await idempotency.answered(conn, once, TaskView)
 
 
 async def _accept(parts: Parts, tenant_id: str, spec: TaskSpec, once: Once | None) -> TaskView:
@@ -133,7 +125,7 @@ async def _accept(parts: Parts, tenant_id: str, spec: TaskSpec, once: Once | Non
     async with parts.db.begin() as conn:
         if once is not None:
             await idempotency.claim(conn, once)
-            if (answer := await idempotency.answered(conn, once)) is not None:
+            if (answer := await idempotency.answered(conn, once, TaskView)) is not None:
                 return answer
         _check_files(spec, await files.missing(conn, tenant_id, _file_fields(spec).values()))
         view = await tasks.accept(conn, new)
@@ -151,11 +143,6 @@ async def _new_task(parts: Parts, tenant_id: str, spec: TaskSpec) -> tasks.NewTa
         blob = await parts.objects.put(tenant_id, text)
     digest = hashlib.sha256(text).hexdigest()
     return tasks.NewTask(new_id("task"), tenant_id, spec, instruction_sha256=digest, instruction_blob=blob)
-
-
-def _check_key(key: str | None) -> None:
-    if key is not None and not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
-        raise invalid("Idempotency-Key", "must be 1 to 255 printable ASCII characters")
 
 
 def _check_model(parts: Parts, spec: TaskSpec) -> None:
@@ -194,9 +181,3 @@ def _check_files(spec: TaskSpec, missing: set[str]) -> None:
     fields = _file_fields(spec).items()
     if found := [FieldProblem(field=f, message=f"there is no file {i}") for f, i in fields if i in missing]:
         raise InvalidRequest(found)
-
-
-def _digest_of(spec: TaskSpec) -> str:
-    """The same for bodies that say the same, whatever their spaces and the order of their fields."""
-    said = json.dumps(spec.model_dump(mode="json", exclude_unset=True), sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from agents.contracts.task import TaskStatus, TaskSummary
-from services.cli import exits, follow, spec
+from services.cli import exits, follow, messages, spec
 from services.cli.connect import Access, find
 from services.cli.demo.run import demo
 from services.cli.exits import guarded
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
     for command in (submit, watch, get, result, cancel, events, artifacts, demo):
         app.command()(command)
     app.command("list")(list_tasks)
+    messages.register(app)
 
 
 def access_of(data_dir: Path | None) -> Access:

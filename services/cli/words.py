@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import datetime
+from shlex import quote
 
 from agents.contracts.errors import ErrorInfo
 from agents.contracts.event import Event
@@ -40,6 +41,8 @@ _AWAITED = {
     "engine": "the model, which is down or busy and is asked again",
     "storage": "free space on the disk of the data directory; it goes on once there is some",
     "approval": "a person's decision (`longhaul approvals` lists what waits)",
+    "person": "your answer",
+    "agent": "another agent's answer",
 }
 
 
@@ -121,6 +124,13 @@ def lines_of(event: Event) -> list[Line]:
         case "agent.waiting":
             why = f": {one_line(d.detail, 200)}" if d.detail else ""
             return [warn(f"{step}waits for {awaited(d.waiting_for)}{why}")]
+        case "message.sent" if d.kind == "question" and d.to == "person":
+            how = f"    answer it: longhaul answer {event.task_id} {quote('your answer')} --question {d.message_id}"
+            return [warn(f"{step}asks you: {one_line(d.text, 1_000)}"), warn(how)]
+        case "message.sent" if d.kind != "findings":
+            return [plain(f"{_who(d.sender)} to {_who(d.to)}: {one_line(d.text, 200)}")]
+        case "steer.applied":
+            return [dim(f"{step}has read your message")]
         case "budget.warned" | "budget.exhausted":
             return [warn(f"{d.limit}: {d.used} of {d.allowed} spent")]
         case "sandbox.lost":
@@ -137,6 +147,10 @@ def lines_of(event: Event) -> list[Line]:
 def approve_command(approval_id: str) -> str:
     """What to type to decide, either way."""
     return f"longhaul approve {approval_id}   or   longhaul deny {approval_id} --note WHY"
+
+
+def _who(name: str) -> str:
+    return "you" if name == "person" else one_line(name, 60)
 
 
 def _path(arguments: str) -> str:

@@ -11,8 +11,9 @@ import httpx
 from agents.contracts.approval import Approval, ApprovalDecision, ApprovalState, Decision
 from agents.contracts.artifact import Artifact, UploadedFile
 from agents.contracts.event import Event
+from agents.contracts.message import MessageBody, MessageView
 from agents.contracts.model import Delta
-from agents.contracts.page import ApprovalPage, EventPage, TaskPage
+from agents.contracts.page import ApprovalPage, EventPage, MessagePage, TaskPage
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
 from services.client import calls, way
 from services.client.calls import Call
@@ -77,6 +78,14 @@ class AsyncClient:
     async def events(self, task_id: str, after: int = 0, limit: int = 200) -> EventPage:
         """A page of events behind a number."""
         return await self._send(calls.events(task_id, after, limit))
+
+    async def messages(self, task_id: str, *, limit: int = 50, cursor: str | None = None) -> MessagePage:
+        """A page of messages, newest first; `next_cursor` asks for the next."""
+        return await self._send(calls.messages(task_id, limit, cursor))
+
+    async def send(self, task_id: str, body: MessageBody, idempotency_key: str | None = None) -> MessageView:
+        """Steer an agent, or answer its question: once, however often it has to be sent."""
+        return await self._send(calls.send(task_id, body, idempotency_key))
 
     async def artifacts(self, task_id: str) -> Sequence[Artifact]:
         """What the team kept."""

@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 from agents.contracts.approval import Approval, ApprovalDecision, ApprovalState
 from agents.contracts.artifact import Artifact, UploadedFile
-from agents.contracts.page import ApprovalPage, EventPage, TaskPage
+from agents.contracts.message import MessageBody, MessageView
+from agents.contracts.page import ApprovalPage, EventPage, MessagePage, TaskPage
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
 
 T = TypeVar("T")
@@ -82,6 +83,23 @@ def events(task_id: str, after: int, limit: int) -> Call[EventPage]:
     """A page of events, oldest first."""
     params = (("after", str(after)), ("limit", str(limit)))
     return Call("GET", f"/v1/tasks/{task_id}/events", EventPage.model_validate_json, params)
+
+
+def messages(task_id: str, limit: int, cursor: str | None) -> Call[MessagePage]:
+    """A page of messages, newest first."""
+    params = (("limit", str(limit)), *([("cursor", cursor)] if cursor is not None else []))
+    return Call("GET", f"/v1/tasks/{task_id}/messages", MessagePage.model_validate_json, params)
+
+
+def send(task_id: str, body: MessageBody, idempotency_key: str | None) -> Call[MessageView]:
+    """Write to an agent; the key makes a repeat of it harmless."""
+    return Call(
+        "POST",
+        f"/v1/tasks/{task_id}/messages",
+        MessageView.model_validate_json,
+        headers={"Content-Type": "application/json", "Idempotency-Key": idempotency_key or str(uuid.uuid4())},
+        body=body.model_dump_json(exclude_unset=True).encode(),
+    )
 
 
 def artifacts(task_id: str) -> Call[list[Artifact]]:

@@ -7,6 +7,10 @@ ALL_LIVE = "lh.v1.live.>"
 ALL_CONTROL = "lh.v1.ctl.>"
 WAKE_OUTBOX = "lh.v1.wake.outbox"
 EVENT_STREAM = "EV"
+ALL_MESSAGES = "lh.v1.msg.>"
+MESSAGE_STREAM = "MSG"
+MAILROOM = "mailroom"
+"""The durable consumer by which the relay takes messages to their mailboxes."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
@@ -24,6 +28,11 @@ def tokens_of(tenant_id: str, task_id: str, agent_id: str) -> str:
 def control(tenant_id: str, task_id: str) -> str:
     """Where it is told that a task's control rows have changed."""
     return f"lh.v1.ctl.{token(tenant_id)}.{token(task_id)}"
+
+
+def message(tenant_id: str, task_id: str, to: str) -> str:
+    """Where a message to an agent (its id), or to a ``person``, goes: `MESSAGE_STREAM` keeps it."""
+    return f"lh.v1.msg.{token(tenant_id)}.{token(task_id)}.{token(to)}"
 
 
 def task_of(subject: str) -> tuple[str, str]:

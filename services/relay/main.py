@@ -18,7 +18,9 @@ from services.mailbox.link import connect
 from services.mailbox.live import NatsLive
 from services.relay.dead_workers import DeadWorkers
 from services.relay.loop import repeat
+from services.relay.mail import Mailroom, PostBag
 from services.relay.outbox import Outbox
+from services.relay.questions import close_questions
 from services.relay.reservations import settle_orphans
 from services.relay.sandboxes import Reaper
 from services.relay.starts import Reconciler, Workflows
@@ -44,16 +46,21 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         runtime=temporal_runtime(),
         lazy=True,
     )
-    poked = tuple(asyncio.Event() for _ in range(2))  # one for each that is hurried: each clears its own
+    poked = tuple(asyncio.Event() for _ in range(3))  # one for each that is hurried: each clears its own
     await link.subscribe(subjects.WAKE_OUTBOX, lambda _subject, _body: _set(poked))
     workflows = Workflows(temporal, WORKFLOW_QUEUE)
     reconciler = Reconciler(db, workflows, NatsLive(link))
     runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value(), patience_s=0)
     reaper = Reaper(db, runner)
     outbox, waker = Outbox(db, link), Waker(db, workflows)
+    post, mailroom = PostBag(db, link), Mailroom(db, link, poked[1].set)
     log.info("the relay is up")
     work = (
         repeat("outbox", outbox.drain, stop, every_s=0.25, idle_max_s=1.0, wake=poked[0]),
+        repeat("messages", post.drain, stop, every_s=0.25, idle_max_s=1.0, wake=poked[2]),
+        repeat("mailroom", mailroom.take, stop, every_s=0.05),
+        repeat("stranded", mailroom.deliver_stranded, stop, every_s=5.0),
+        repeat("unanswerable", partial(close_questions, db), stop, every_s=5.0),
         repeat("waiting", waker.wake_waiting, stop, every_s=1.0, wake=poked[1]),
         repeat("starts", reconciler.start_missing, stop, every_s=1.0),
         repeat("dead workers", DeadWorkers(temporal).release, stop, every_s=0.5),

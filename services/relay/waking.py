@@ -7,12 +7,10 @@ from agents.contracts.ids import Place
 from agents.contracts.run import AgentRef
 from services.relay.starts import Workflows, each
 from services.store.database import Database
+from services.store.ledger_step import MAIL_WAITS
 from services.store.tables import agents, approvals, tasks, tool_calls
 
 _BATCH = 200
-
-MAIL_WAITS = ("person", "agent")
-"""What an agent waits for that comes as a message."""
 
 APPROVAL_WAIT = "approval"
 _PENDING = ApprovalState.PENDING.value

@@ -1,13 +1,17 @@
 """Idempotency keys: a request that is repeated under its key gets the answer of the first time."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
+from pydantic import BaseModel
 from sqlalchemy import func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agents.contracts.base import read_stored
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.task import TaskView
 from services.store.tables import idempotency
+
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Once:
     body_sha256: str
 
 
-async def answered(conn: AsyncConnection, once: Once) -> TaskView | None:
+async def answered(conn: AsyncConnection, once: Once, kind: type[M]) -> M | None:
     """The answer that was given under this key, or None.
 
     Raises:
@@ -34,9 +38,9 @@ async def answered(conn: AsyncConnection, once: Once) -> TaskView | None:
     if row["body_sha256"] != once.body_sha256:
         raise LonghaulError(
             ErrorCode.IDEMPOTENCY_KEY_REUSED,
-            "this Idempotency-Key was used with another body; repeat that request, or take a new key for a new task",
+            "this Idempotency-Key was used with another body; repeat that request, or take a new key for a new request",
         )
-    return TaskView.model_validate(row["answer"])
+    return read_stored(kind, row["answer"])
 
 
 async def claim(conn: AsyncConnection, once: Once) -> None:
@@ -55,14 +59,14 @@ async def claim(conn: AsyncConnection, once: Once) -> None:
         )
 
 
-async def keep(conn: AsyncConnection, once: Once, answer: TaskView, location: str) -> None:
+async def keep(conn: AsyncConnection, once: Once, answer: BaseModel, location: str, status: int = 202) -> None:
     """Store the answer in the transaction of what it tells of."""
     await conn.execute(
         insert(idempotency).values(
             tenant_id=once.tenant_id,
             key=once.key,
             body_sha256=once.body_sha256,
-            status=202,
+            status=status,
             location=location,
             answer=answer.model_dump(mode="json"),
             created_at=func.now(),

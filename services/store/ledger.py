@@ -7,28 +7,46 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.event import BudgetExhausted, TaskStatusChanged
-from agents.contracts.ids import Role
-from agents.contracts.message import Mail
+from agents.contracts.message import PERSON, Mail
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Controls
 from agents.contracts.task import TaskStatus
 from agents.contracts.trajectory import Brief, Turn, TurnInputs
 from services.storage import Storage
 from services.store import budget, ledger_asks, ledger_fast, ledger_sql
 from services.store.database import Database
-from services.store.ledger_events import Packed, Told, call_rows, of_answer, of_begin, of_results, pack_results
+from services.store.ledger_events import (
+    Packed,
+    Told,
+    call_rows,
+    of_answer,
+    of_begin,
+    of_results,
+    pack_results,
+    sent_event,
+)
 from services.store.ledger_load import load_turns, round_end
-from services.store.ledger_step import Step, retryable
+from services.store.ledger_step import AGENT, MAIL_WAITS, STATUS_OF, Step, retryable
+from services.store.mail import deliver, send
+from services.store.mail_sql import ANSWERED
 from services.store.spill import NO_BODY, Body, Spill, json_text, line
-from services.store.tables import agents, rounds, tasks
+from services.store.tables import agents, messages, rounds, tasks
 from workflows.clock import Clock
-from workflows.records import Answer, Begun, CallRows, Held, Intent, Opened, Results, RoundEnd, Start, Waiting
+from workflows.records import (
+    NOTHING,
+    Answer,
+    Begun,
+    CallRows,
+    Heard,
+    Held,
+    Intent,
+    Opened,
+    Outgoing,
+    Results,
+    RoundEnd,
+    Start,
+    Waiting,
+)
 from workflows.wording import ASKING
-
-STATUS_OF = {
-    Role.PLANNER: TaskStatus.PLANNING,
-    Role.EXECUTOR: TaskStatus.RUNNING,
-    Role.REVIEWER: TaskStatus.REVIEWING,
-}
 
 
 class _UnreadMail(Exception):
@@ -68,7 +86,11 @@ class SqlLedger:
         brief = await self._spill.model(tenant, Brief, agent.brief, agent.brief_blob)
         assert brief is not None  # written when the row was made
         end = await round_end(self._spill, tenant, row, agent.turns) if row.ended_at is not None else None
-        return Opened(fence=agent.fence + 1, brief=brief, turns=agent.turns, waiting=agent.state == "waiting", end=end)
+        if end is None and agent.state == "waiting" and agent.waiting_for in MAIL_WAITS:
+            heard = agent.mail_sent > agent.mail_read
+            end = None if heard else BurstEnd(reason=BurstReason.ASKED, turns=agent.turns)
+        waiting = agent.state == "waiting" and agent.waiting_for not in MAIL_WAITS
+        return Opened(fence=agent.fence + 1, brief=brief, turns=agent.turns, waiting=waiting, end=end)
 
     async def load(self, held: Held, brief_round_only: bool) -> list[Turn]:
         """The trajectory; large bodies come from S3."""
@@ -92,7 +114,7 @@ class SqlLedger:
     async def begin(self, held: Held, key: str, done: Results, intent: Intent) -> Begun:
         """T1."""
         packed = await pack_results(self._spill, held, done)
-        if intent.opens:
+        if intent.opens and not done.messages:
             async with retryable(self._db, at_once=True) as conn:
                 inputs = await ledger_fast.begin(Step(conn, held, self._clock.now()), key, packed, intent)
             if inputs is not None:
@@ -106,6 +128,7 @@ class SqlLedger:
             agent = await step.claim(key)
             if not agent.fresh:
                 return await self._found(step, intent)
+            await step.send(packed)
             mail = await step.unread(agent) if intent.opens else ()
             known = not intent.opens and (await step.one(ledger_sql.LOST, model_key=step.model_key(intent))).known
             task = await step.one(ledger_sql.TASK)
@@ -136,6 +159,7 @@ class SqlLedger:
         body = await self._spill.pack(held.ref.tenant_id, inputs) if intent.opens else NO_BODY
         warned = budget.warning(task)
         told = [*of_results(held, packed.done), *of_begin(held, intent, inputs if intent.opens else None, asked.known)]
+        told += await step.heard(asked.mail, task)
         told += [Told(warned, intent.turn)] if warned else []
         await step.write(
             ledger_sql.BEGIN,
@@ -153,6 +177,7 @@ class SqlLedger:
             cost=allowed.cost_micro,
             mail_read=step.mail_read + len(asked.mail),
             warned=warned is not None,
+            heard=bool(asked.mail) and step.waiting_for in MAIL_WAITS,
             activity=ASKING,
         )
         return Begun(inputs=inputs)
@@ -269,6 +294,22 @@ class SqlLedger:
             await step.pause(packed, waiting, ledger_asks.of_questions(step, turn, waiting.asks))
             await ledger_asks.ask(step, turn, waiting.asks)
 
+    async def ask(self, held: Held, key: str, question: Outgoing) -> Heard:
+        """The question, and the start of the wait for its answer."""
+        async with retryable(self._db) as conn:
+            step = Step(conn, held, self._clock.now())
+            agent = await step.claim(key)
+            new = await send(conn, held.ref, [question], step.now)
+            told = [Told(sent_event(held, question), None)] if new else []
+            if agent.mail_sent > agent.mail_read:
+                await step.tell(told)
+                binds = {"tenant_id": held.ref.tenant_id, "message_id": question.id}
+                return "answer" if (await conn.execute(ANSWERED, binds)).first() else "message"
+            if agent.waiting_for is None or new:
+                waiting = Waiting(PERSON if question.agent_id is None else AGENT)
+                await step.pause(await pack_results(self._spill, held, NOTHING), waiting, told)
+            return "nothing"
+
     async def end(self, held: Held, key: str, done: Results, end: RoundEnd) -> bool:
         """The round's end, unless mail is unread and that matters."""
         packed = await pack_results(self._spill, held, done)
@@ -278,13 +319,26 @@ class SqlLedger:
                 step = Step(conn, held, self._clock.now())
                 agent = await step.claim(key)
                 if agent.fresh:
-                    if end.unless_mail and agent.mail_sent > agent.mail_read:
+                    if end.unless_mail and await self._unread(step, agent):
                         raise _UnreadMail
                     task = await step.one(ledger_sql.TASK)
                     await step.end(packed, end, outcome, await self._sandbox(conn, held, end), task.last_seq, [])
         except _UnreadMail:
+            async with retryable(self._db) as conn:
+                await deliver(conn, held.ref.tenant_id, held.agent_id, self._clock.now())
             return False
         return True
+
+    async def _unread(self, step: Step, agent: Row[Any]) -> bool:
+        """Whether a message is there that the agent has not read: in its mailbox, or still on its way."""
+        if agent.mail_sent > agent.mail_read:
+            return True
+        coming = select(messages.c.id).where(
+            messages.c.tenant_id == step.held.ref.tenant_id,
+            messages.c.agent_id == step.held.agent_id,
+            messages.c.delivered_at.is_(None),
+        )
+        return (await step.conn.execute(coming.limit(1))).first() is not None
 
     async def _sandbox(self, conn: AsyncConnection, held: Held, end: RoundEnd) -> str | None:
         """The agent's sandbox, where an event is to name it."""

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 from agents.contracts import event as ev
 from agents.contracts.errors import ErrorCode, ErrorInfo
 from agents.contracts.event import EventData, excerpt
+from agents.contracts.message import PERSON, name_of
 from agents.contracts.run import BurstReason
 from agents.contracts.trajectory import TurnInputs
 from services.store.spill import Body, Spill, json_text
-from workflows.records import Answer, Held, Intent, Ran, Results, RoundEnd
+from workflows.records import Answer, Held, Intent, Outgoing, Ran, Results, RoundEnd
 
 
 class Told(NamedTuple):
@@ -43,11 +44,25 @@ def _row(key: str, body: Body) -> str:
     return f'{{"key": {json_text(key)}, "result": {body.inline or "null"}, "blob": {body.blob or "null"}}}'
 
 
+def sent_event(held: Held, message: Outgoing) -> EventData:
+    """An agent's message is stored."""
+    return ev.MessageSent(
+        message_id=message.id,
+        sender=name_of(held.place),
+        to=message.recipient,
+        text=excerpt(message.text),
+        kind=message.kind,
+        reply_to=message.reply_to,
+    )
+
+
 def of_results(held: Held, done: Results) -> Iterator[Told]:
     """What happened through each call, how it ended, and the turn's end where it has everything."""
     for ran in done.ran:
         for data in ran.events:
             yield Told(data, done.turn)
+        for message in ran.messages:
+            yield Told(sent_event(held, message), done.turn)
         yield Told(_ended(held.call_key(done.turn, ran.i), ran), done.turn)
     if done.completes:
         yield Told(ev.TurnCompleted(round=held.ref.round, calls=done.calls), done.turn)
@@ -75,7 +90,7 @@ def of_begin(held: Held, intent: Intent, inputs: TurnInputs | None, known: bool)
         yield Told(ev.TurnStarted(round=held.ref.round), intent.turn)
         for mail in inputs.mail:
             yield Told(ev.MessageDelivered(message_id=mail.id), intent.turn)
-            if mail.kind == "steer":
+            if mail.kind == "steer" or mail.sender == PERSON:
                 yield Told(ev.SteerApplied(message_id=mail.id), intent.turn)
     if known:
         return

@@ -16,7 +16,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "now": DateTime(timezone=True),
     **dict.fromkeys(["fence", "mail_read", "first", "tokens", "cost", "prompt", "completion", "cached"], BigInteger()),
     **dict.fromkeys(["round", "turn", "k", "count", "closes", "done_turn", "begins"], Integer()),
-    **dict.fromkeys(["opens", "estimate", "warned", "waiting", "resumed"], Boolean()),
+    **dict.fromkeys(["opens", "estimate", "warned", "waiting", "resumed", "heard"], Boolean()),
     "least_tokens": BigInteger(),
 }
 
@@ -38,7 +38,7 @@ def names(statement: TextClause) -> tuple[str, ...]:
 
 CLAIM = sql("""
 WITH held AS (
-    SELECT id, mail_sent, mail_read, turns FROM agents
+    SELECT id, mail_sent, mail_read, turns, waiting_for FROM agents
     WHERE tenant_id = :tenant_id AND id = :agent_id AND fence = :fence
     FOR NO KEY UPDATE
 ), once AS (
@@ -46,14 +46,14 @@ WITH held AS (
     SELECT :key, :tenant_id, id, :now FROM held
     ON CONFLICT (key) DO NOTHING RETURNING key
 )
-SELECT mail_sent, mail_read, turns, EXISTS (SELECT 1 FROM once) AS fresh FROM held
+SELECT mail_sent, mail_read, turns, waiting_for, EXISTS (SELECT 1 FROM once) AS fresh FROM held
 """)
 """Lock the agent where the fence is still ours, and take the transaction's key."""
 
 TASK = sql("""
-SELECT last_seq, control_seq, cancel_requested_at IS NOT NULL AS cancel, status, tokens_limit, cost_limit_micro,
-    turns_limit, turns, prompt_tokens + completion_tokens AS tokens, cost_micro, reserved_tokens, reserved_cost_micro,
-    budget_warned, deadline_at
+SELECT last_seq, control_seq, cancel_requested_at IS NOT NULL AS cancel, status, waiting_for, tokens_limit,
+    cost_limit_micro, turns_limit, turns, prompt_tokens + completion_tokens AS tokens, cost_micro, reserved_tokens,
+    reserved_cost_micro, budget_warned, deadline_at
 FROM tasks WHERE tenant_id = :tenant_id AND id = :task_id
 FOR NO KEY UPDATE
 """)
@@ -125,7 +125,8 @@ WITH {results()}, opened AS (
     VALUES (:tenant_id, :model_key, :fence, :task_id, :agent_id, :tokens, :cost, :now)
 ), agent AS (
     UPDATE agents SET activity = :activity, activity_at = :now, mail_read = :mail_read,
-        turns = turns + CAST(:opens AS int)
+        turns = turns + CAST(:opens AS int), state = CASE WHEN :heard THEN 'running' ELSE state END,
+        waiting_for = CASE WHEN :heard THEN NULL ELSE waiting_for END
     WHERE tenant_id = :tenant_id AND id = :agent_id
 ), task AS (
     UPDATE tasks SET last_seq = last_seq + :count, updated_at = :now, turns = turns + CAST(:opens AS int),
@@ -203,6 +204,8 @@ UPDATE tasks SET last_seq = last_seq + :count, updated_at = :now
 WHERE tenant_id = :tenant_id AND id = :task_id RETURNING last_seq
 """)
 
+TELL = sql(_EVENTS)
+
 KEEP = sql(f"WITH {results()} {_EVENTS}")
 """Results without a next turn."""
 
@@ -245,3 +248,10 @@ WITH {results()}, settled AS (
     WHERE tenant_id = :tenant_id AND id = :task_id
 ) {_EVENTS}""")
 """The round is over."""
+
+RESUME = sql("""
+UPDATE tasks SET status = :status, waiting_for = NULL
+WHERE tenant_id = :tenant_id AND id = :task_id AND status = 'waiting'
+RETURNING id
+""")
+"""An agent has heard what it waited for and works again."""

@@ -11,17 +11,34 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.errors import ErrorCode, Fenced, LonghaulError
 from agents.contracts.event import AgentWaiting, TaskStatusChanged
-from agents.contracts.message import Mail
+from agents.contracts.ids import Role
+from agents.contracts.message import PERSON, Mail
 from agents.contracts.task import TaskStatus
 from services.store import ledger_sql
 from services.store.database import Database
 from services.store.ledger_events import Packed, Told, of_end, of_results, rows
+from services.store.mail import send
+from services.store.mail_sql import READ
 from services.store.spill import Body, json_text
 from services.store.tables import agents, messages
 from workflows.records import Held, Intent, RoundEnd, Waiting
 
 _RETRY_STATES = frozenset({"40001", "40P01", "55P03"})
 """Serialization failure, deadlock, lock timeout: the same transaction may well pass the next time."""
+
+STATUS_OF = {
+    Role.PLANNER: TaskStatus.PLANNING,
+    Role.EXECUTOR: TaskStatus.RUNNING,
+    Role.REVIEWER: TaskStatus.REVIEWING,
+}
+
+AGENT = "agent"
+"""What an agent waits for that has asked another one: its task as a whole does not wait."""
+
+MAIL_WAITS = (PERSON, AGENT)
+"""What an agent waits for that comes as a message."""
+
+_WHAT = {"approval": "a person's decision", PERSON: "a person", AGENT: "another agent"}
 
 _WAITABLE = (TaskStatus.PLANNING, TaskStatus.RUNNING, TaskStatus.REVIEWING)
 
@@ -47,6 +64,7 @@ class Step:
         self.now = now
         self.mail_read = 0
         self.turns = 0
+        self.waiting_for: str | None = None
         place = held.place
         self._binds: dict[str, Any] = {
             "tenant_id": held.ref.tenant_id,
@@ -71,7 +89,7 @@ class Step:
         row = await self.one_or_none(ledger_sql.CLAIM, key=key)
         if row is None:
             raise Fenced
-        self.mail_read, self.turns = row.mail_read, row.turns
+        self.mail_read, self.turns, self.waiting_for = row.mail_read, row.turns, row.waiting_for
         return row
 
     async def unread(self, agent: Row[Any]) -> tuple[Mail, ...]:
@@ -112,17 +130,40 @@ class Step:
             "closes": done.turn if done.completes else None,
         }
 
+    async def tell(self, told: Sequence[Told]) -> None:
+        """Events and nothing else."""
+        if told:
+            task = await self.one(ledger_sql.NUMBER, count=len(told))
+            await self.write(ledger_sql.TELL, told, task.last_seq - len(told))
+
+    async def send(self, packed: Packed) -> None:
+        """Write the messages that go out with results; before the task is locked."""
+        await send(self.conn, self.held.ref, packed.done.messages, self.now)
+
+    async def heard(self, mail: Sequence[Mail], task: Row[Any]) -> list[Told]:
+        """Messages enter the agent's context: note it, and that a wait for them is over. The task is locked."""
+        if not mail:
+            return []
+        await self.conn.execute(READ, self.bound(READ, {"mail_read": self.mail_read}))
+        if self.waiting_for not in MAIL_WAITS:
+            return []
+        status = STATUS_OF[self.held.place.role]
+        resumed = await self.one_or_none(ledger_sql.RESUME, status=status.value)
+        return [Told(TaskStatusChanged(status=status), None)] if resumed else []
+
     async def keep(self, packed: Packed) -> None:
         """Keep results."""
+        await self.send(packed)
         told = list(of_results(self.held, packed.done))
         if not told:
             return
         task = await self.one(ledger_sql.NUMBER, count=len(told))
         await self.write(ledger_sql.KEEP, told, task.last_seq - len(told), **self.results(packed))
 
-    async def pause(self, packed: Packed, waiting: Waiting, asked: Sequence[Told]) -> None:
+    async def pause(self, packed: Packed, waiting: Waiting, asked: Sequence[Told] = ()) -> None:
         """Keep results, and that the agent waits; told once, not at every try. The task waits where none of its agents
         works."""
+        await self.send(packed)
         tenant, agent_id = self.held.ref.tenant_id, self.held.agent_id
         query = select(agents.c.state).where(agents.c.tenant_id == tenant, agents.c.id == agent_id)
         news = (await self.conn.execute(query)).scalar_one() != "waiting"
@@ -154,6 +195,7 @@ class Step:
         extra: Sequence[Told],
     ) -> None:
         """End the round."""
+        await self.send(packed)
         told = [*of_results(self.held, packed.done), *extra, *of_end(self.held, end, sandbox_id)]
         await self.write(
             ledger_sql.END,
@@ -175,5 +217,5 @@ class Step:
 
 
 def _rest(waiting: Waiting) -> str:
-    what = "a person's decision" if waiting.waiting_for == "approval" else f"the {waiting.waiting_for}"
+    what = _WHAT.get(waiting.waiting_for, f"the {waiting.waiting_for}")
     return f"waiting for {what}" + (f": {waiting.detail}" if waiting.detail else "")

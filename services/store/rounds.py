@@ -15,6 +15,7 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.event import AgentStarted, MessageSent, PlanRevised, PlanSubmitted, excerpt
 from agents.contracts.event import PlanStepLine as Line
 from agents.contracts.ids import Role, short_digest
+from agents.contracts.message import name_of
 from agents.contracts.plan import Plan, StoredPlan
 from agents.contracts.run import AgentRef, PlanShape, StepShape, TaskRef
 from agents.contracts.task import Limits, TaskStatus
@@ -22,6 +23,7 @@ from agents.contracts.trajectory import Brief, StepReport
 from services.store.database import Database
 from services.store.events import Draft
 from services.store.ledger_step import retryable
+from services.store.mail import welcome
 from services.store.orchestration import locked, set_status, tell
 from services.store.spill import Body, Spill, line
 from services.store.tables import agents, messages, plans, rounds, steps, tasks
@@ -84,6 +86,7 @@ class SqlRounds:
             new = upsert(rounds).values(row).on_conflict_do_nothing().returning(rounds.c.round)
             if (await conn.execute(new)).first() is None:
                 return
+            await welcome(conn, ref, now)
             mailed = await _mail(conn, ref, findings, now)
             task_row = await locked(conn, task)
             status = await set_status(conn, task, task_row, TaskStatus.PLANNING) if _plans(ref) else []
@@ -191,13 +194,21 @@ async def _mail(conn: AsyncConnection, ref: AgentRef, findings: Sequence[str], n
         "task_id": ref.place.task_id,
         "agent_id": ref.place.agent_id,
         "seq": seq,
+        "recipient": name_of(ref.place),
         "kind": "findings",
         "sender": Role.REVIEWER.value,
         "text": text,
         "sent_at": now,
+        "delivered_at": now,
     }
     await conn.execute(insert(messages).values(row))
-    sent = MessageSent(message_id=message_id, sender=Role.REVIEWER.value, to=ref.place.agent_id, text=excerpt(text))
+    sent = MessageSent(
+        message_id=message_id,
+        sender=Role.REVIEWER.value,
+        to=name_of(ref.place),
+        text=excerpt(text),
+        kind="findings",
+    )
     return [Draft(sent, agent_id=ref.place.agent_id, step_id=ref.place.step)]
 
 

@@ -355,16 +355,29 @@ messages = Table(
     "messages",
     metadata,
     Column("id", String(64), primary_key=True),
+    # the order in which they were written; per sender also that in which they were committed
+    Column("n", BigInteger, Identity(), nullable=False),
     _tenant(),
     Column("task_id", String(64), nullable=False),
-    Column("agent_id", String(64), nullable=False),
-    Column("seq", BigInteger, nullable=False),
+    # to whom: an agent (which may not be born yet), or nobody's mailbox where it goes to a person
+    Column("agent_id", String(64)),
+    Column("recipient", String(64), nullable=False),
+    Column("seq", BigInteger),
     Column("kind", String(16), nullable=False),
     Column("sender", String(64), nullable=False),
+    Column("sender_id", String(64)),
     Column("text", Text, nullable=False),
+    Column("reply_to", String(64)),
     _time("sent_at", nullable=False),
+    _time("published_at"),
+    _time("delivered_at"),
+    _time("read_at"),
     UniqueConstraint("agent_id", "seq"),
-    ForeignKeyConstraint(["agent_id"], ["agents.id"], ondelete="CASCADE"),
+    ForeignKeyConstraint(["task_id"], ["tasks.id"], ondelete="CASCADE"),
+    Index("ix_messages_page", "tenant_id", "task_id", "n"),
+    Index("ix_messages_outbox", "n", postgresql_where=text("published_at IS NULL")),
+    Index("ix_messages_undelivered", "agent_id", postgresql_where=text("delivered_at IS NULL")),
+    Index("uq_messages_answer", "reply_to", unique=True, postgresql_where=text("kind = 'answer'")),
 )
 
 checks = Table(

@@ -18,7 +18,17 @@ from services.store.tables import agents, checks, steps, tasks
 SUMMARY_CHARS = 200
 
 _LARGE = {"instruction", "instruction_blob", "spec", "summary", "error"}
-_SUMMARY = [column for column in tasks.c if column.name not in _LARGE]
+_WAITS = (
+    select(agents.c.waiting_for)
+    .where(agents.c.tenant_id == tasks.c.tenant_id, agents.c.task_id == tasks.c.id, agents.c.state == "waiting")
+    .where(agents.c.waiting_for.in_(("person", "approval")), tasks.c.ended_at.is_(None))
+    .limit(1)
+    .scalar_subquery()
+    .label("agent_waits")
+)
+"""That an agent waits for a person, also where others of its task go on."""
+
+_SUMMARY = [*(column for column in tasks.c if column.name not in _LARGE), _WAITS]
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,11 @@ async def view(conn: AsyncConnection, tenant_id: str, task_id: str) -> TaskView:
         LonghaulError: ``NOT_FOUND``.
     """
     mine = (tasks.c.tenant_id == tenant_id, tasks.c.id == task_id)
-    row = (await conn.execute(select(tasks, func.clock_timestamp().label("as_of")).where(*mine))).mappings().first()
+    row = (
+        (await conn.execute(select(tasks, _WAITS, func.clock_timestamp().label("as_of")).where(*mine)))
+        .mappings()
+        .first()
+    )
     if row is None:
         raise not_found(task_id)
     return TaskView.model_validate(
@@ -115,7 +129,13 @@ async def result(conn: AsyncConnection, tenant_id: str, task_id: str) -> TaskRes
 def _summary(row: RowMapping) -> dict[str, Any]:
     """The row with `usage` gathered and the instruction cut; columns that no view names are ignored by them."""
     usage = Usage.model_validate(dict(row))
-    return {**row, "usage": usage, "instruction": row["instruction_excerpt"][:SUMMARY_CHARS]}
+    waiting_for = row["waiting_for"] or row.get("agent_waits")
+    return {
+        **row,
+        "waiting_for": waiting_for,
+        "usage": usage,
+        "instruction": row["instruction_excerpt"][:SUMMARY_CHARS],
+    }
 
 
 async def _steps(conn: AsyncConnection, tenant_id: str, task: RowMapping) -> list[StepView]:

@@ -22,6 +22,7 @@ from services.settings import Settings
 from services.storage import Storage, storage_of
 from services.store.database import Database
 from services.store.ledger import SqlLedger
+from services.store.post import SqlPost
 from services.store.rounds import SqlRounds
 from services.store.spill import Spill
 from services.store.steps import SqlSteps
@@ -69,7 +70,8 @@ def wire(world: World, rules: BurstRules, elsewhere: Elsewhere, toolbox: Toolbox
     db, objects, runner = world.db, world.objects, world.runner
     clock = SystemClock()
     ledger = SqlLedger(db, Spill(objects), clock, world.storage)
-    ports = Ports(ledger, world.model, runner, world.live, SandboxBench(runner, objects, clock), clock)
+    bench = SandboxBench(runner, objects, clock, SqlPost(db))
+    ports = Ports(ledger, world.model, runner, world.live, bench, clock)
     tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, objects, clock), SqlSteps(db, clock)
     of_task = TaskActivities(tasks, runner, objects, elsewhere)
     of_round = RoundActivities(rounds, steps, runner, elsewhere)

@@ -7,6 +7,7 @@ from agents.contracts.artifact import Artifact, BlobRef
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.event import ArtifactCreated, EventData, ExecExited, ExecLost, ExecStarted, excerpt
 from agents.contracts.ids import short_digest
+from agents.contracts.message import MailKind, Receipt
 from agents.contracts.sandbox import (
     WORKSPACE,
     EditFile,
@@ -22,9 +23,9 @@ from agents.contracts.sandbox import (
 from agents.contracts.trajectory import Brief
 from agents.tools.base import OBSERVATION_CAP_BYTES
 from workflows.clock import Clock
-from workflows.names import exec_id
-from workflows.ports import Objects, Runner
-from workflows.records import Held
+from workflows.names import exec_id, message_id
+from workflows.ports import Objects, Post, Runner
+from workflows.records import Held, Outgoing
 
 ARTIFACT_MAX_BYTES = 1 << 30
 
@@ -32,28 +33,29 @@ ARTIFACT_MAX_BYTES = 1 << 30
 class SandboxBench:
     """Implements `workflows.ports.Workbench`."""
 
-    def __init__(self, runner: Runner, objects: Objects, clock: Clock) -> None:
+    def __init__(self, runner: Runner, objects: Objects, clock: Clock, post: Post) -> None:
         self._runner = runner
         self._objects = objects
+        self._post = post
         self._clock = clock
 
     def context(self, held: Held, brief: Brief, call_key: str) -> "SandboxCall":
         """The context of one call."""
-        return SandboxCall(self._runner, self._objects, self._clock, (held, brief, call_key))
+        hands = (self._runner, self._objects, self._post, self._clock)
+        return SandboxCall(hands, held, brief, call_key)
 
 
 class SandboxCall:
     """Implements `workflows.ports.CallContext`. Every effect is keyed by the call and its number within it, so a repeat
     of the call attaches to, or is answered by, what the first try did."""
 
-    def __init__(self, runner: Runner, objects: Objects, clock: Clock, call: tuple[Held, Brief, str]) -> None:
-        self._runner = runner
-        self._objects = objects
-        self._clock = clock
-        self._held, self._brief, self._key = call
+    def __init__(self, hands: tuple[Runner, Objects, Post, Clock], held: Held, brief: Brief, key: str) -> None:
+        self._runner, self._objects, self._post, self._clock = hands
+        self._held, self._brief, self._key = held, brief, key
         self._number = 0
         self._events: list[EventData] = []
         self._artifacts: list[Artifact] = []
+        self._messages: list[Outgoing] = []
         self._full: BlobRef | None = None
         self._running: str | None = None
 
@@ -66,6 +68,11 @@ class SandboxCall:
     def artifacts(self) -> Sequence[Artifact]:
         """What was kept."""
         return tuple(self._artifacts)
+
+    @property
+    def messages(self) -> Sequence[Outgoing]:
+        """What goes out with the result."""
+        return tuple(self._messages)
 
     @property
     def full(self) -> BlobRef | None:
@@ -99,6 +106,25 @@ class SandboxCall:
         """Replace the only occurrence of `old`."""
         request = EditFile(key=self._next_key(), owner=self._owner, path=path, old=old, new=new)
         return await self._runner.edit_file(self._sandbox, request)
+
+    async def send(self, to: str, text: str) -> Receipt:
+        """It goes out with the call's result; to one who has asked the sender something it is the answer."""
+        found = await self._post.find(self._held.ref, to)
+        name = message_id(self._next_key())
+        kind: MailKind = "answer" if found.open_question else "mail"
+        self._messages.append(Outgoing(name, found.name, found.agent_id, kind, text, found.open_question))
+        return Receipt(message_id=name, to=found.name, note=found.note)
+
+    async def ask(self, to: str, question: str) -> Outgoing:
+        """A new question, or the one that this call, or an earlier one in the same words, has asked."""
+        name = message_id(self._next_key())
+        known = await self._post.asked(self._held.ref, name, to, question)
+        if known is not None:
+            return known
+        found = await self._post.find(self._held.ref, to)
+        if not found.can_answer:
+            raise LonghaulError(ErrorCode.RECIPIENT_GONE, f"{found.name} would not answer. {found.note}")
+        return Outgoing(name, found.name, found.agent_id, "question", question)
 
     async def save(self, path: str, media_type: str | None) -> Artifact:
         """Stream a file into the object store; its row is written with the call's result."""

@@ -146,7 +146,7 @@ def measured(turns: int) -> Iterator[Cost]:
 def quick(parts: Parts, turns: int, size: int) -> Ports:
     """Ports whose engine and runner cost nothing; the ledger, S3 and NATS are real."""
     runner = QuickRunner(parts.runner, size)
-    bench = SandboxBench(runner, parts.objects, parts.clock)
+    bench = SandboxBench(runner, parts.objects, parts.clock, parts.post)
     return replace(parts.ports(QuickModel(turns)), runner=runner, bench=bench)
 
 
@@ -227,7 +227,7 @@ async def bench_latency(parts: Parts) -> None:
         ports,
         ledger=Timed(ports.ledger, spent, {"begin": "T1", "answer": "T2"}),
         model=Timed(ports.model, spent, {"call": "model"}),
-        bench=SandboxBench(runner, objects, parts.clock),
+        bench=SandboxBench(runner, objects, parts.clock, parts.post),
     )
     scene.ports, scene.rules = ports, RULES
     begun = time.perf_counter()

@@ -9,6 +9,7 @@ from agents.contracts.approval import Approval, ApprovalState
 from agents.contracts.artifact import Artifact, BlobRef
 from agents.contracts.event import EventData
 from agents.contracts.ids import Place, Role
+from agents.contracts.message import Receipt
 from agents.contracts.model import Delta
 from agents.contracts.run import AgentRef, BurstEnd, Controls
 from agents.contracts.sandbox import ExecState, ExecStatus, FileChange, FileText
@@ -19,9 +20,11 @@ from workflows.records import (
     Answer,
     Begun,
     CallRows,
+    Heard,
     Held,
     Intent,
     Opened,
+    Outgoing,
     Question,
     Results,
     RoundEnd,
@@ -115,6 +118,12 @@ class InMemoryLedger:
         self.waiting = waiting
         if waiting:
             self._asked(held, waiting.turn, waiting.asks)
+
+    async def ask(self, held: Held, key: str, question: Outgoing) -> Heard:
+        """The question, and a wait unless something is unread."""
+        self.log.append(f"asks {question.recipient}")
+        self.waiting = None if self.unread else Waiting("person")
+        return "answer" if self.unread else "nothing"
 
     async def end(self, held: Held, key: str, done: Results, end: RoundEnd) -> bool:
         """The end."""
@@ -224,6 +233,7 @@ class InMemoryCall:
         self._bench = bench
         self.events: Sequence[EventData] = ()
         self.artifacts: Sequence[Artifact] = ()
+        self.messages: Sequence[Outgoing] = ()
         self.full: BlobRef | None = None
 
     async def run(self, command: str, timeout_s: float) -> ExecStatus:
@@ -255,6 +265,14 @@ class InMemoryCall:
     async def save(self, path: str, media_type: str | None) -> Artifact:
         """Not kept."""
         return Artifact(id="art_1", task_id="task_1", path=path, sha256="0" * 64, bytes=0, created_at=NOW)
+
+    async def send(self, to: str, text: str) -> Receipt:
+        """Not sent."""
+        return Receipt(message_id="msg_1", to=to, note="")
+
+    async def ask(self, to: str, question: str) -> Outgoing:
+        """To a person, whoever is named."""
+        return Outgoing("msg_1", to, None, "question", question)
 
     async def kill(self) -> None:
         """Nothing runs."""

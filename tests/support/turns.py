@@ -13,6 +13,7 @@ from sqlalchemy import insert, select, update
 
 from agents.contracts.event import Event
 from agents.contracts.ids import Place, Role
+from agents.contracts.message import PERSON, name_of
 from agents.contracts.plan import Plan, PlanStep
 from agents.contracts.run import AgentRef, BurstEnd, TaskRef
 from agents.contracts.sandbox import SandboxSpec
@@ -29,6 +30,7 @@ from services.storage import Storage
 from services.store import events, tables
 from services.store.database import Database
 from services.store.ledger import SqlLedger
+from services.store.post import SqlPost
 from services.store.rounds import SqlRounds
 from services.store.spill import Spill
 from services.worker.clock import SystemClock
@@ -62,6 +64,7 @@ class Parts:
         self.live = NatsLive(self.link)
         self.clock = SystemClock()
         self.ledger = SqlLedger(self.db, Spill(self.objects), self.clock, Storage())
+        self.post = SqlPost(self.db)
         self.rounds = SqlRounds(self.db, self.objects, self.clock)
         return self
 
@@ -70,7 +73,7 @@ class Parts:
 
     def ports(self, model: Model) -> Ports:
         """What a burst takes."""
-        bench = SandboxBench(self.runner, self.objects, self.clock)
+        bench = SandboxBench(self.runner, self.objects, self.clock, self.post)
         return Ports(self.ledger, model, self.runner, self.live, bench, self.clock)
 
 
@@ -134,7 +137,7 @@ class Scene:
         await self.set_task(cancel_requested_at=datetime.now(UTC), control_seq=1, status="cancelling")
         await self.parts.live.control(self.ref.tenant_id, self.ref.place.task_id)
 
-    async def mail(self, text: str, kind: str = "steer") -> None:
+    async def mail(self, text: str, kind: str = "steer", reply_to: str | None = None) -> None:
         """Put a message into the agent's mailbox."""
         async with self.parts.db.begin() as conn:
             mine = tables.agents.c.id == self.ref.place.agent_id
@@ -152,10 +155,13 @@ class Scene:
                 "task_id": self.ref.place.task_id,
                 "agent_id": self.ref.place.agent_id,
                 "seq": seq,
+                "recipient": name_of(self.ref.place),
                 "kind": kind,
-                "sender": "user",
+                "sender": PERSON,
+                "reply_to": reply_to,
                 "text": text,
                 "sent_at": datetime.now(UTC),
+                "delivered_at": datetime.now(UTC),
             }
             await conn.execute(insert(tables.messages).values(row))
 
@@ -208,11 +214,12 @@ async def new_scene(
     task: TaskRef | None = None,
     step: str = "s1",
     tools: dict[str, str] | None = None,
+    revision: int = 1,
 ) -> Scene:
     """An agent with an open first round."""
     limits = limits or Limits()
     task = task or await new_task(parts, tenant_id, limits)
-    place = Place(task_id=task.task_id, role=role, step=step)
+    place = Place(task_id=task.task_id, role=role, step=step, revision=revision)
     ref = AgentRef(tenant_id=tenant_id, place=place, round=1)
     name = new_id("sbx") if sandbox else in_sandbox
     if sandbox and name:

@@ -31,8 +31,8 @@ authorization {{
         subscribe: ["lh.v1.ctl.>", "_INBOX.>"]
     }} }}
     {{ user: relay, password: $NATS_RELAY_PASSWORD, permissions: {{
-        publish: ["lh.v1.ev.>", "lh.v1.ctl.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>"]
-        subscribe: ["lh.v1.ev.>", "lh.v1.wake.>", "_INBOX.>"]
+        publish: ["lh.v1.ev.>", "lh.v1.msg.>", "lh.v1.ctl.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>"]
+        subscribe: ["lh.v1.ev.>", "lh.v1.msg.>", "lh.v1.wake.>", "_INBOX.>"]
     }} }}
   ]
 }}

@@ -39,13 +39,14 @@ def script(folder: str) -> dict[str, Line]:
 
 def mortal(ports: Ports, life: Life) -> Ports:
     """The same ports, each able to die."""
-    runner = Mortal(ports.runner, life, "runner")
+    runner, bench = Mortal(ports.runner, life, "runner"), ports.bench
+    assert isinstance(bench, SandboxBench)
     return replace(
         ports,
         ledger=Mortal(ports.ledger, life, "ledger"),
         model=Mortal(ports.model, life, "model"),
         runner=runner,
-        bench=SandboxBench(runner, ports.bench._objects, ports.clock),  # type: ignore[attr-defined]
+        bench=SandboxBench(runner, bench._objects, ports.clock, bench._post),
     )
 
 

@@ -256,7 +256,7 @@ class LosingRunner:
 async def test_15_an_unknown_outcome_is_told_as_such(parts: Parts, tenant_id: str) -> None:
     model = ScriptedModel([shell("true"), FINISH])
     scene = await new_scene(parts, tenant_id, model, sandbox=True)
-    bench = SandboxBench(LosingRunner(parts.runner), parts.objects, parts.clock)
+    bench = SandboxBench(LosingRunner(parts.runner), parts.objects, parts.clock, parts.post)
     assert (await scene.burst(bench=bench)).reason is BurstReason.FINISHED
     calls = await scene.rows(tables.tool_calls)
     assert calls[0].result["error_code"] == "EXEC_OUTCOME_UNKNOWN"

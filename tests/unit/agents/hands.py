@@ -4,6 +4,7 @@ import hashlib
 
 from agents.contracts.artifact import Artifact
 from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.message import Receipt
 from agents.contracts.sandbox import ExecStatus, FileChange, FileText
 from tests.unit.agents.make import NOW
 
@@ -15,6 +16,7 @@ class DictHands:
         self.files = dict(files or {})
         self.answer = answer
         self.fault: LonghaulError | None = None
+        self.sent: list[tuple[str, str]] = []
         self.commands: list[tuple[str, float]] = []
 
     async def run(self, command: str, timeout_s: float) -> ExecStatus:
@@ -49,6 +51,11 @@ class DictHands:
             raise LonghaulError(code, f"{count} matches")
         self.files[path] = self.files[path].replace(old, new)
         return self._change(path, created=False)
+
+    async def send(self, to: str, text: str) -> Receipt:
+        self._maybe_fail()
+        self.sent.append((to, text))
+        return Receipt(message_id="msg_00000001", to=to, note="It is read before the next turn.")
 
     async def save(self, path: str, media_type: str | None) -> Artifact:
         self._maybe_fail()

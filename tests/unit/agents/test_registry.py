@@ -21,8 +21,18 @@ ROOT = Path(__file__).parents[3]
 PLAIN = {"type", "enum", "const", "description", "default", "additionalProperties", "required", "properties", "items"}
 EXPECTED = {
     Role.PLANNER: ["submit_plan"],
-    Role.EXECUTOR: ["edit_file", "finish_step", "give_up", "read_file", "save_artifact", "shell", "write_file"],
-    Role.REVIEWER: ["read_file", "shell", "submit_review"],
+    Role.EXECUTOR: [
+        "ask",
+        "edit_file",
+        "finish_step",
+        "give_up",
+        "read_file",
+        "save_artifact",
+        "send_message",
+        "shell",
+        "write_file",
+    ],
+    Role.REVIEWER: ["read_file", "send_message", "shell", "submit_review"],
 }
 
 

@@ -216,6 +216,7 @@ WORK = {
     "write_file": {"path": "a", "content": ""},
     "edit_file": {"path": "a", "old": "x", "new": "y"},
     "save_artifact": {"path": "a"},
+    "send_message": {"to": "planner", "text": "hello"},
 }
 
 
