@@ -157,6 +157,9 @@ class Mailroom:
         _, _, _, tenant_id, _, to = message.subject.split(".")
         if to != PERSON:
             await self._to(tenant_id, to)
+        await self._acknowledge(message)
+
+    async def _acknowledge(self, message: Msg) -> None:
         try:
             await message.ack()
         except (NatsError, OSError) as error:  # it comes again, and finds nothing to do
