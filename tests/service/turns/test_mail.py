@@ -1,6 +1,7 @@
 """Messages between agents and questions, on real parts; the relay carries them where a test does not first."""
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,8 @@ from agents.contracts.ids import PLAN_STEP, Role
 from agents.contracts.plan import Plan, PlanStep
 from agents.contracts.run import AgentRef, BurstReason
 from services.store import mail, tables
+from tests.service.turns.test_rules import Forgetful
+from tests.support.mortal import Killed, Life, Mortal
 from tests.support.scripts import ScriptedModel, says
 from tests.support.turns import Parts, Scene, new_scene, until
 from workflows.names import message_id
@@ -157,7 +160,11 @@ async def test_a_message_over_the_cap_is_refused_and_the_cap_is_said(parts: Part
 
 async def test_a_question_waits_and_its_answer_is_the_next_thing_read(parts: Parts, tenant_id: str) -> None:
     model = ScriptedModel([ask("Which colour?"), FINISH])
-    one, _ = await pair(parts, tenant_id, model, ScriptedModel([]))
+    one, two = await pair(parts, tenant_id, model, ScriptedModel([]))
+    async with parts.db.begin() as conn:  # a task waits where none of its agents works
+        others = tables.agents.c.id != one.ref.place.agent_id
+        mine = tables.agents.c.task_id == two.ref.place.task_id
+        await conn.execute(update(tables.agents).where(mine, others).values(state="finished"))
     first = await one.burst()
     assert first.reason is BurstReason.ASKED
     agent = await one.row(tables.agents, id=one.ref.place.agent_id)
@@ -234,3 +241,58 @@ async def test_a_call_that_is_repeated_sends_once(parts: Parts, tenant_id: str) 
     await one.burst()
     [question] = await one.rows(tables.messages)
     assert question.id == message_id(f"{one.ref.place.path}/1/1/c0/1")
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_4_a_question_whose_commit_was_not_answered_is_asked_once(
+    parts: Parts, tenant_id: str, committed: bool
+) -> None:
+    model = ScriptedModel([send("s2", "hello"), ask("Which colour?"), FINISH])
+    one, _ = await pair(parts, tenant_id, model, ScriptedModel([]))
+    assert (await one.burst(ledger=Forgetful(parts.ledger, committed))).reason is BurstReason.ASKED
+    sent = {row.kind: row.id for row in await one.rows(tables.messages)}
+    assert sorted(sent) == ["mail", "question"]
+    await answer(one, sent["question"], "blue")
+    assert (await one.burst(ledger=Forgetful(parts.ledger, committed))).reason is BurstReason.FINISHED
+    assert (await one.count())["message.sent"] == 2
+    assert len(model.asked) == 3
+
+
+@pytest.mark.timeout(600)
+async def test_killed_at_every_moment_of_a_question_and_its_answer(parts: Parts, tenant_id: str) -> None:
+    """Whenever the asker's worker dies: asked once, sent once, answered once."""
+
+    async def one_life(until: int | None) -> int:
+        script = [send("s2", "hello"), ask("Which colour?"), send("s2", "blue it is"), FINISH]
+        model, life = ScriptedModel(script), Life(until)
+        one, _ = await pair(parts, f"{tenant_id}n{until or 0}", model, ScriptedModel([]))
+        mortal = {"ledger": Mortal(parts.ledger, life, "ledger"), "model": Mortal(model, life, "model")}
+        for _ in range(3):
+            try:
+                end = await one.burst(**mortal)
+            except Killed:
+                mortal = {}
+                continue
+            if end.reason is not BurstReason.ASKED:
+                break
+            [question] = await one.rows(tables.messages, kind="question")
+            if not await one.rows(tables.messages, kind="answer"):
+                await answer(one, question.id, "blue")
+        assert end.reason is BurstReason.FINISHED, life.where[-1]
+        assert Counter(row.kind for row in await one.rows(tables.messages)) == {"mail": 2, "question": 1, "answer": 1}
+        told_of = await one.count()
+        kinds = ("message.sent", "message.delivered", "steer.applied", "agent.waiting")
+        assert [told_of[kind] for kind in kinds] == [3, 1, 1, 1], life.where[-1]
+        assert (await one.row(tables.tasks)).waiting_for is None
+        return life.moments
+
+    moments = await one_life(None)
+    side_by_side = asyncio.Semaphore(4)
+
+    async def dies(until: int) -> None:
+        async with side_by_side:
+            await one_life(until)
+
+    async with asyncio.TaskGroup() as group:
+        for moment in range(1, moments + 1):
+            group.create_task(dies(moment))

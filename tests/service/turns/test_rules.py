@@ -93,7 +93,8 @@ class Forgetful:
             return method
 
         async def call(*args: Any) -> Any:
-            key = f"{name} {args[1]}" if name in ("begin", "answer", "start", "keep", "end") else name
+            keyed = ("begin", "answer", "start", "keep", "ask", "end")
+            key = f"{name} {args[1]}" if name in keyed else name
             if key in self._lost:
                 return await method(*args)
             self._lost.add(key)
