@@ -17,7 +17,7 @@ from services.store import budget, ledger_asks, ledger_fast, ledger_sql
 from services.store.database import Database
 from services.store.ledger_events import Packed, Told, call_rows, of_answer, of_begin, of_results, pack_results
 from services.store.ledger_load import load_turns, round_end
-from services.store.ledger_step import Step, retryable
+from services.store.ledger_step import Bound, Step, retryable
 from services.store.spill import NO_BODY, Body, Spill, json_text, line
 from services.store.tables import agents, rounds, tasks
 from workflows.clock import Clock
@@ -93,8 +93,7 @@ class SqlLedger:
         """T1."""
         packed = await pack_results(self._spill, held, done)
         if intent.opens:
-            async with retryable(self._db, at_once=True) as conn:
-                inputs = await ledger_fast.begin(Step(conn, held, self._clock.now()), key, packed, intent)
+            inputs = await ledger_fast.begin(self._db, Bound(held, self._clock.now()), key, packed, intent)
             if inputs is not None:
                 return Begun(inputs=inputs)
         return await self._begin_with_care(held, key, packed, intent)
@@ -183,8 +182,7 @@ class SqlLedger:
         """T2."""
         body = await self._spill.pack(held.ref.tenant_id, answer.reply)
         if not (answer.resumed or answer.asks):
-            async with retryable(self._db, at_once=True) as conn:
-                controls = await ledger_fast.answer(Step(conn, held, self._clock.now()), key, body, answer)
+            controls = await ledger_fast.answer(self._db, Bound(held, self._clock.now()), key, body, answer)
             if controls is not None:
                 return controls
         return await self._answer_with_care(held, key, body, answer)
