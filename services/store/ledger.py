@@ -70,10 +70,11 @@ class SqlLedger:
         end = await round_end(self._spill, tenant, row, agent.turns) if row.ended_at is not None else None
         return Opened(fence=agent.fence + 1, brief=brief, turns=agent.turns, waiting=agent.state == "waiting", end=end)
 
-    async def load(self, held: Held, brief_round_only: bool) -> list[Turn]:
+    async def load(self, held: Held, brief_round_only: bool, after: tuple[int, int] | None = None) -> list[Turn]:
         """The trajectory; large bodies come from S3."""
+        first = (held.ref.round, 0) if brief_round_only else (0, 0)
         async with retryable(self._db) as conn:
-            return await load_turns(conn, self._spill, held, held.ref.round if brief_round_only else None)
+            return await load_turns(conn, self._spill, held, max(first, after or first))
 
     async def controls(self, ref: AgentRef) -> Controls:
         """The task's control columns."""
