@@ -208,8 +208,9 @@ async def new_scene(
     task: TaskRef | None = None,
     step: str = "s1",
     tools: dict[str, str] | None = None,
+    recording: str | None = None,
 ) -> Scene:
-    """An agent with an open first round."""
+    """An agent with an open first round; with a `recording` its tier is replay."""
     limits = limits or Limits()
     task = task or await new_task(parts, tenant_id, limits)
     place = Place(task_id=task.task_id, role=role, step=step)
@@ -222,7 +223,8 @@ async def new_scene(
         place=place,
         goal="Say hello.",
         instruction_sha256="0" * 64,
-        tier="auto",
+        tier="replay" if recording else "auto",
+        recording=recording,
         limits=limits,
         plan=Plan(steps=[STEP]),
         step=STEP,
