@@ -178,8 +178,9 @@ class Ledger(Protocol):
         """Take the agent over: bump its fence; refused (`end`) once the round is over. ``NOT_FOUND``."""
         ...
 
-    async def load(self, held: Held, brief_round_only: bool) -> list[Turn]:
-        """The turns so far, in order; of this round only where `brief_round_only`."""
+    async def load(self, held: Held, brief_round_only: bool, after: tuple[int, int] | None = None) -> list[Turn]:
+        """The turns so far, in order; of this round only where `brief_round_only`; only those after the round and turn
+        `after`, where it is given."""
         ...
 
     def check_room(self) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from agents.context.render import CHARS_PER_TOKEN, Prompts, Renderer
+from agents.context.render import Prompts
 from agents.contracts.errors import ErrorCode, ErrorInfo, FaultClass, LonghaulError
 from agents.contracts.event import excerpt
 from agents.contracts.ids import Role
@@ -56,6 +56,7 @@ from workflows.records import (
     Start,
     Waiting,
 )
+from workflows.trajectory import Kept, Trajectory
 from workflows.wording import doing
 
 T = TypeVar("T")
@@ -101,6 +102,7 @@ class Bursts:
         self._prompts = prompts
         self._rules = rules
         self._toolbox = toolbox
+        self._kept = Kept()
 
     async def run(self, ref: AgentRef, drain: "Future[None]") -> BurstEnd:
         """One attempt at one burst.
@@ -113,26 +115,29 @@ class Bursts:
         if opened.end is not None:
             return opened.end
         held = Held(ref, opened.fence)
-        burst = Burst(ports, self._rules, held, opened, Renderer(self._prompts, opened.brief), self._toolbox)
+        trajectory = self._kept.take(ref.place, opened.brief) or Trajectory(self._prompts, opened.brief)
+        burst = Burst(ports, self._rules, held, opened, trajectory, self._toolbox)
         async with Interrupts(ports.ledger, ports.live, ref, drain) as interrupts:
-            return await burst.run(interrupts)
+            end = await burst.run(interrupts)
+        if not end.reason.final and not _afresh(ref.place.role):
+            self._kept.put(ref.place, burst.trajectory)  # it left by `_leave`: every complete turn is stored
+        return end
 
 
 class Burst:
     """One attempt's way through the turns."""
 
     def __init__(
-        self, ports: Ports, rules: BurstRules, held: Held, opened: Opened, renderer: Renderer, toolbox: Toolbox
+        self, ports: Ports, rules: BurstRules, held: Held, opened: Opened, trajectory: Trajectory, toolbox: Toolbox
     ) -> None:
         self._ports = ports
         self._rules = rules
         self._held = held
         self._brief = opened.brief
         self._role = held.place.role
-        self._renderer = renderer
+        self.trajectory = trajectory
         failed_checks = any(not check.passed for check in opened.brief.checks)
         self._call_rules = Rules(toolbox, failed_checks, rules.approval_s)
-        self._turns: list[Turn] = []
         self._open: Turn | None = None
         self._asked = 0
         """The k whose intent and reservation are stored under this fence."""
@@ -143,8 +148,6 @@ class Burst:
         self._control_seq = 0
         self._count = 0
         self._total = opened.turns
-        self._estimate: int | None = None
-        """Tokens of the last prompt and what has come to it since; None: not known yet."""
         self._away_s = 0.0
         """Time spent waiting for tools, which is not the burst's own."""
 
@@ -177,13 +180,20 @@ class Burst:
             await self._persist(lambda: self._ports.runner.announce(sandbox, owner))
 
     async def _load(self) -> None:
-        fresh = self._role is Role.REVIEWER  # a review starts with what is there now, not with the last one
-        turns = await self._persist(lambda: self._ports.ledger.load(self._held, fresh))
+        """Read what the trajectory does not have yet. Where that and the agent's count of turns do not agree, all."""
+        kept = self.trajectory
+        turns = await self._read(kept.last)
+        if kept.turns and len(kept.turns) + len(turns) != self._total:
+            self.trajectory = kept.emptied()
+            turns = await self._read(None)
         if turns and not turns[-1].complete:
             self._open = turns.pop()
             self._found = self._open
         for turn in turns:
-            self._push(turn)
+            self.trajectory.push(turn)
+
+    async def _read(self, after: tuple[int, int] | None) -> list[Turn]:
+        return await self._persist(lambda: self._ports.ledger.load(self._held, _afresh(self._role), after))
 
     async def _advance(self) -> BurstEnd | None:
         if self._open is None:
@@ -202,7 +212,7 @@ class Burst:
         useless = self._useless()
         if useless is not None:
             return await self._end(useless)
-        last = self._turns[-1] if self._turns else None
+        last = self.trajectory.turns[-1] if self.trajectory.turns else None
         number = last.turn + 1 if last and last.round == self._held.ref.round else 1
         begun = await self._intend(number, 1, opens=True)
         if begun is not None and begun.inputs is not None:
@@ -212,7 +222,7 @@ class Burst:
 
     def _useless(self) -> RoundEnd | None:
         """Whether going on makes no sense: too many turns without a reply, or going round in circles."""
-        recent = self._turns[-FARTHEST:]
+        recent = self.trajectory.turns[-FARTHEST:]
         failed = [turn.failed for turn in recent[-FAILED_TURNS:] if turn.failed and turn.round == self._held.ref.round]
         if len(failed) == FAILED_TURNS:
             return RoundEnd(BurstReason.FAILED, error=failed[-1])
@@ -264,12 +274,10 @@ class Burst:
         raise LonghaulError(how.code, how.detail)
 
     def _prompt_tokens(self, turn: int) -> int:
-        """About how long the next prompt is; the first time by rendering what is known of it."""
-        if self._estimate is None:
-            inputs = TurnInputs(at=self._ports.clock.now(), turns_left=self._brief.limits.turns)
-            open_turn = self._open or Turn(round=self._held.ref.round, turn=turn, inputs=inputs)
-            self._estimate = self._renderer.open(open_turn).prompt_tokens_estimate
-        return self._estimate
+        """About how long the next prompt is."""
+        inputs = TurnInputs(at=self._ports.clock.now(), turns_left=self._brief.limits.turns)
+        open_turn = self._open or Turn(round=self._held.ref.round, turn=turn, inputs=inputs)
+        return self.trajectory.prompt_tokens(open_turn)
 
     # --- the model, T2 ------------------------------------------------------------------------------------------------
     async def _ask(self, turn: Turn) -> BurstEnd | None:
@@ -282,8 +290,7 @@ class Burst:
             begun = await self._intend(turn.turn, k, opens=False)
             return begun.end if begun else None
         asked = turn.model_copy(update={"attempts": bad})
-        rendered = self._renderer.open(asked)
-        self._estimate = rendered.prompt_tokens_estimate
+        rendered = self.trajectory.open(asked)
         ask = request(self._held, self._brief, asked, rendered, self._how(bad), self._rules.max_tokens)
         try:
             reply = await self._asking.reply(ask, self._rules.engine_patience_s)
@@ -388,7 +395,7 @@ class Burst:
     async def _control(self, turn: Turn, call: CheckedCall) -> BurstEnd | None:
         if isinstance(call.arguments, Ask):
             return await self._question(turn, call, call.arguments)
-        ran = await self._calling.hand_in(turn, call, self._turns)
+        ran = await self._calling.hand_in(turn, call, self.trajectory.turns)
         if ran.result.ok:
             end = _end_by(call)
             done, key = Results(turn.turn, (ran,), True, 1), self._held.next()
@@ -421,15 +428,9 @@ class Burst:
     def _close(self) -> None:
         """The turn has everything: it becomes part of what every later prompt begins with."""
         if self._open is not None:
-            self._push(self._open)
+            self.trajectory.push(self._open)
             self._count += 1
         self._open, self._asked = None, 0
-
-    def _push(self, turn: Turn) -> None:
-        self._renderer.push(turn)
-        self._turns.append(turn)
-        if self._estimate is not None:
-            self._estimate += _tokens(turn)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
     async def _interrupted(self, reason: BurstReason) -> BurstEnd:
@@ -490,11 +491,9 @@ def _bad(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
     return tuple(attempt for attempt in attempts if attempt.bad is not None)
 
 
-def _tokens(turn: Turn) -> int:
-    """About what a turn adds to every later prompt."""
-    reply = turn.reply
-    said = len(reply.text) + sum(len(c.arguments) for c in reply.tool_calls) if reply else 0
-    return (said + sum(len(result.content) + 100 for result in turn.results if result)) // CHARS_PER_TOKEN
+def _afresh(role: Role) -> bool:
+    """Whether each round begins without the last one's turns: a review starts with what is there now."""
+    return role is Role.REVIEWER
 
 
 def _end_by(call: CheckedCall) -> RoundEnd:

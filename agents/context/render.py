@@ -59,6 +59,11 @@ class Renderer:
         self._append("system", [SystemMessage(content=prompts[self._role])])
         self._append("long_term", [UserMessage(content=render_long_term(brief))])
 
+    @property
+    def chars(self) -> int:
+        """The length of what every later prompt begins with."""
+        return sum(self._layers.values())
+
     def push(self, turn: Turn) -> None:
         """Take in a complete turn.
 

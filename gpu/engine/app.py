@@ -10,9 +10,9 @@ from typing import Any
 from aiohttp import web
 
 from agents.contracts.errors import LonghaulError
-from agents.contracts.model import CALL_HEADER
-from gpu.engine import match, speak
-from gpu.engine.recording import Entry, Library, Recording
+from agents.contracts.model import CALL_HEADER, RECORDING_HEADER
+from gpu.engine import generate, match, speak
+from gpu.engine.recording import Entry, Library
 
 log = logging.getLogger(__name__)
 
@@ -74,21 +74,25 @@ class ReplayEngine:
         if not isinstance(body, dict):
             return _error(400, "INVALID_JSON", "the body is not an object")
         try:
-            recording, entry = self._match(request.headers, body)
+            name, entry = self._match(request.headers, body)
         except LonghaulError as fault:
             log.warning("not replayed: %s", fault.detail)
             return _error(fault.code.rule.status, fault.code.value, fault.detail)
-        log.info("replaying %s %s", recording.name, entry.call)
+        log.info("replaying %s %s", name, entry.call)
         used = speak.usage(body, entry.reply)
         if not body.get("stream"):
             return web.json_response(speak.completion(MODEL, entry.call, entry.reply, used))
         return await self._stream(request, body, entry, used)
 
-    def _match(self, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[Recording, Entry]:
+    def _match(self, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[str, Entry]:
+        named, call = headers.get(RECORDING_HEADER, ""), headers.get(CALL_HEADER, "")
+        count = generate.turns(named)
+        if count is not None:
+            return named, generate.entry(count, call, body)
         recording = match.choose(self._library.recordings(), headers)
-        entry = match.find(recording, headers.get(CALL_HEADER, ""))
+        entry = match.find(recording, call)
         match.check(recording, entry, body)
-        return recording, entry
+        return recording.name, entry
 
     async def _stream(
         self, request: web.Request, body: dict[str, Any], entry: Entry, used: dict[str, Any]

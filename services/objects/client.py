@@ -1,20 +1,26 @@
 """A boto3 client with every setting that matters said out loud, and the calls we make with it (all blocking)."""
 
 import base64
+import re
+import time
 from collections.abc import Callable
 from typing import IO, Any, TypeVar
 
 import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
 
 from agents.contracts.errors import ErrorCode, LonghaulError
+from services.objects.direct import Direct, Key
 from services.settings import Settings
 
 T = TypeVar("T")
 
 _MULTIPART = TransferConfig(multipart_threshold=64 << 20, multipart_chunksize=16 << 20, use_threads=False)
+_CONNECT_S, _READ_S = 2, 15
+_TRIES = 3
+_PAUSE_S = 0.1
 _MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound"}
 _TAKEN = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
 
@@ -24,42 +30,63 @@ class Bucket:
 
     def __init__(self, settings: Settings, *, connections: int) -> None:
         self._name = settings.s3_bucket
-        self._s3: Any = boto3.client(
-            "s3",
-            endpoint_url=settings.s3_endpoint or None,
-            region_name=settings.s3_region,
+        session = boto3.Session(
             aws_access_key_id=settings.s3_access_key or None,
             aws_secret_access_key=settings.s3_secret_key.get_secret_value() or None,
+            region_name=settings.s3_region,
+        )
+        self._s3: Any = session.client(
+            "s3",
+            endpoint_url=settings.s3_endpoint or None,
             config=Config(
                 signature_version="s3v4",
                 s3={"addressing_style": "path"},
-                connect_timeout=2,
-                read_timeout=15,
-                retries={"mode": "standard", "total_max_attempts": 3},
+                connect_timeout=_CONNECT_S,
+                read_timeout=_READ_S,
+                retries={"mode": "standard", "total_max_attempts": _TRIES},
                 max_pool_connections=connections,
                 tcp_keepalive=True,
                 request_checksum_calculation=settings.s3_checksum_mode,
                 response_checksum_validation="when_required",  # the digest is checked here anyway
             ),
         )
+        self._credentials: Any = session.get_credentials()
+        self._direct = Direct(
+            self._s3.meta.endpoint_url,
+            settings.s3_region,
+            connections=connections,
+            timeout_s=(_CONNECT_S, _READ_S),
+        )
 
     def put(self, key: str, data: bytes, digest: bytes) -> None:
         """Keep bytes under a key, unless it is taken: then it holds the same bytes."""
+        headers = {"if-none-match": "*", "x-amz-checksum-sha256": base64.b64encode(digest).decode()}
 
         def send() -> None:
-            try:
-                self._s3.put_object(
-                    Bucket=self._name,
-                    Key=key,
-                    Body=data,
-                    IfNoneMatch="*",
-                    ChecksumSHA256=base64.b64encode(digest).decode(),
-                )
-            except ClientError as error:
-                if _status(error) != 412:
-                    raise
+            status, body = self._put(f"/{self._name}/{key}", data, headers)
+            if status not in (200, 412):
+                raise ClientError(_answer(status, body), "PutObject")
 
         self._run(self._in_bucket(send))
+
+    def _put(self, path: str, data: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Send until an answer comes that another try would not change, at most `_TRIES` times."""
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                status, body = self._direct.put(self._key(), path, data, headers)
+                if status < 500 or left == 0:
+                    break
+            except HTTPClientError:
+                if left == 0:
+                    raise
+            time.sleep(_PAUSE_S)
+        return status, body
+
+    def _key(self) -> Key:
+        if self._credentials is None:
+            raise NoCredentialsError
+        now = self._credentials.get_frozen_credentials()
+        return Key(now.access_key, now.secret_key, now.token)
 
     def put_file(self, key: str, file: IO[bytes]) -> None:
         """Keep a file of any size under a key, unless it is taken."""
@@ -125,6 +152,12 @@ class Bucket:
             raise _unavailable(f"it answered {_status(error)} {_code(error)}") from error
         except (BotoCoreError, OSError) as error:
             raise _unavailable(type(error).__name__) from error
+
+
+def _answer(status: int, body: bytes) -> Any:
+    """An error answer as boto3 tells of it."""
+    code = re.search(rb"<Code>([^<]{1,100})</Code>", body)
+    return {"Error": {"Code": code[1].decode() if code else ""}, "ResponseMetadata": {"HTTPStatusCode": status}}
 
 
 def _status(error: ClientError) -> int:

@@ -25,7 +25,7 @@ from services.store.ledger_events import (
     sent_event,
 )
 from services.store.ledger_load import load_turns, round_end
-from services.store.ledger_step import AGENT, MAIL_WAITS, STATUS_OF, Step, retryable
+from services.store.ledger_step import AGENT, MAIL_WAITS, STATUS_OF, Bound, Step, retryable
 from services.store.mail import deliver, send
 from services.store.mail_sql import ANSWERED
 from services.store.spill import NO_BODY, Body, Spill, json_text, line
@@ -92,10 +92,11 @@ class SqlLedger:
         waiting = agent.state == "waiting" and agent.waiting_for not in MAIL_WAITS
         return Opened(fence=agent.fence + 1, brief=brief, turns=agent.turns, waiting=waiting, end=end)
 
-    async def load(self, held: Held, brief_round_only: bool) -> list[Turn]:
+    async def load(self, held: Held, brief_round_only: bool, after: tuple[int, int] | None = None) -> list[Turn]:
         """The trajectory; large bodies come from S3."""
+        first = (held.ref.round, 0) if brief_round_only else (0, 0)
         async with retryable(self._db) as conn:
-            return await load_turns(conn, self._spill, held, held.ref.round if brief_round_only else None)
+            return await load_turns(conn, self._spill, held, max(first, after or first))
 
     async def controls(self, ref: AgentRef) -> Controls:
         """The task's control columns."""
@@ -115,8 +116,7 @@ class SqlLedger:
         """T1."""
         packed = await pack_results(self._spill, held, done)
         if intent.opens and not done.messages:
-            async with retryable(self._db, at_once=True) as conn:
-                inputs = await ledger_fast.begin(Step(conn, held, self._clock.now()), key, packed, intent)
+            inputs = await ledger_fast.begin(self._db, Bound(held, self._clock.now()), key, packed, intent)
             if inputs is not None:
                 return Begun(inputs=inputs)
         return await self._begin_with_care(held, key, packed, intent)
@@ -208,8 +208,7 @@ class SqlLedger:
         """T2."""
         body = await self._spill.pack(held.ref.tenant_id, answer.reply)
         if not (answer.resumed or answer.asks):
-            async with retryable(self._db, at_once=True) as conn:
-                controls = await ledger_fast.answer(Step(conn, held, self._clock.now()), key, body, answer)
+            controls = await ledger_fast.answer(self._db, Bound(held, self._clock.now()), key, body, answer)
             if controls is not None:
                 return controls
         return await self._answer_with_care(held, key, body, answer)

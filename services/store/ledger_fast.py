@@ -5,18 +5,20 @@ statement finds that out itself, under the same locks in the same order as the l
 then the long way is gone. It also finds out whether its key was used before (a commit whose answer was lost).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import TextClause
 
 from agents.contracts.base import read_stored
 from agents.contracts.errors import Fenced
 from agents.contracts.run import Controls
 from agents.contracts.trajectory import TurnInputs
 from services.store.budget import WARN_AT
+from services.store.database import Database
 from services.store.ledger_events import Packed, call_rows, of_answer, of_begin, of_results, rows
 from services.store.ledger_sql import results, sql
-from services.store.ledger_step import Step
+from services.store.ledger_step import Bound, passing
 from services.store.spill import Body, json_text, line
 from workflows.records import Answer, Intent
 from workflows.wording import ASKING
@@ -122,7 +124,7 @@ SELECT EXISTS (SELECT 1 FROM held) AS held, EXISTS (SELECT 1 FROM once) AS fresh
 """T2."""
 
 
-async def begin(step: Step, key: str, packed: Packed, intent: Intent) -> TurnInputs | None:
+async def begin(db: Database, step: Bound, key: str, packed: Packed, intent: Intent) -> TurnInputs | None:
     """T1; None where it has to go the long way.
 
     Raises:
@@ -130,56 +132,63 @@ async def begin(step: Step, key: str, packed: Packed, intent: Intent) -> TurnInp
     """
     no_mail = TurnInputs(at=step.now, turns_left=0)
     told = [*of_results(step.held, packed.done), *of_begin(step.held, intent, no_mail, known=False)]
-    row = await step.one(
+    values = step.bound(
         BEGIN,
-        key=key,
-        at=step.now.isoformat(),
-        count=len(told),
-        events=rows(told),
-        **step.results(packed),
-        model_key=step.model_key(intent),
-        turn=intent.turn,
-        k=intent.k,
-        tier=intent.tier,
-        tokens=intent.tokens,
-        least_tokens=intent.least_tokens,
-        cost=intent.cost_micro,
-        activity=ASKING,
+        dict(
+            key=key,
+            at=step.now.isoformat(),
+            count=len(told),
+            events=rows(told),
+            **step.results(packed),
+            model_key=step.model_key(intent),
+            turn=intent.turn,
+            k=intent.k,
+            tier=intent.tier,
+            tokens=intent.tokens,
+            least_tokens=intent.least_tokens,
+            cost=intent.cost_micro,
+            activity=ASKING,
+        ),
     )
-    _still(row)
-    return read_stored(TurnInputs, row.inputs) if row.inputs is not None else None
+    row = await _run(db, BEGIN, values)
+    return read_stored(TurnInputs, row["inputs"]) if row["inputs"] is not None else None
 
 
-async def answer(step: Step, key: str, reply: Body, given: Answer) -> Controls | None:
+async def answer(db: Database, step: Bound, key: str, reply: Body, given: Answer) -> Controls | None:
     """T2; None where this key was used before.
 
     Raises:
         Fenced: a newer attempt holds the agent.
     """
     told = list(of_answer(step.held, given))
-    row = await step.one(
+    values = step.bound(
         ANSWER,
-        key=key,
-        count=len(told),
-        events=rows(told),
-        model_key=step.held.model_key(given.turn, given.k),
-        turn=given.turn,
-        reply=reply.inline,
-        reply_blob=reply.blob,
-        bad=json_text(given.bad) if given.bad else None,
-        failed=json_text(given.failed) if given.failed else None,
-        calls=call_rows(step.held, given),
-        activity=line(given.activity or ASKING),
-        estimate=given.charge_estimate,
-        prompt=given.usage.prompt_tokens,
-        cached=given.usage.cached_tokens,
-        completion=given.usage.completion_tokens,
-        cost=given.usage.cost_micro,
+        {
+            "key": key,
+            "count": len(told),
+            "events": rows(told),
+            "model_key": step.held.model_key(given.turn, given.k),
+            "turn": given.turn,
+            "reply": reply.inline,
+            "reply_blob": reply.blob,
+            "bad": json_text(given.bad) if given.bad else None,
+            "failed": json_text(given.failed) if given.failed else None,
+            "calls": call_rows(step.held, given),
+            "activity": line(given.activity or ASKING),
+            "estimate": given.charge_estimate,
+            "prompt": given.usage.prompt_tokens,
+            "cached": given.usage.cached_tokens,
+            "completion": given.usage.completion_tokens,
+            "cost": given.usage.cost_micro,
+        },
     )
-    _still(row)
-    return Controls(control_seq=row.control_seq, cancel_requested=row.cancel) if row.fresh else None
+    row = await _run(db, ANSWER, values)
+    return Controls(control_seq=row["control_seq"], cancel_requested=row["cancel"]) if row["fresh"] else None
 
 
-def _still(row: Row[Any]) -> None:
-    if not row.held:
+async def _run(db: Database, statement: TextClause, values: dict[str, Any]) -> Mapping[str, Any]:
+    with passing():
+        row = await db.one(statement, values)
+    if not row["held"]:
         raise Fenced
+    return row

@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from sqlalchemy import Row, Table, select
+from sqlalchemy import Row, Table, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.base import read_stored
@@ -22,11 +22,11 @@ Place = tuple[int, int]
 """Round and turn."""
 
 
-async def load_turns(conn: AsyncConnection, spill: Spill, held: Held, only_round: int | None) -> list[Turn]:
-    """Every turn of the agent in order, or of one round."""
-    rows = await _rows(conn, turns, held, only_round, ("round", "turn"))
-    calls = await _rows(conn, model_calls, held, only_round, ("round", "turn", "k"))
-    tools = await _rows(conn, tool_calls, held, only_round, ("round", "turn", "i"))
+async def load_turns(conn: AsyncConnection, spill: Spill, held: Held, after: Place) -> list[Turn]:
+    """Every turn of the agent after one, in order."""
+    rows = await _rows(conn, turns, held, after, ("round", "turn"))
+    calls = await _rows(conn, model_calls, held, after, ("round", "turn", "k"))
+    tools = await _rows(conn, tool_calls, held, after, ("round", "turn", "i"))
     tenant = held.ref.tenant_id
     inputs = await spill.models(tenant, TurnInputs, rows, "inputs")
     replies = await spill.models(tenant, ModelReply, calls, "reply")
@@ -58,11 +58,10 @@ async def round_end(spill: Spill, tenant_id: str, row: Row[Any], turn_count: int
 
 
 async def _rows(
-    conn: AsyncConnection, table: Table, held: Held, only_round: int | None, order: tuple[str, ...]
+    conn: AsyncConnection, table: Table, held: Held, after: Place, order: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     query = select(table).where(table.c.tenant_id == held.ref.tenant_id, table.c.agent_id == held.agent_id)
-    if only_round is not None:
-        query = query.where(table.c.round == only_round)
+    query = query.where(tuple_(table.c.round, table.c.turn) > tuple_(*after))
     query = query.order_by(*(table.c[name] for name in order))
     return [dict(row) for row in (await conn.execute(query)).mappings()]
 

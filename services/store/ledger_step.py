@@ -1,10 +1,11 @@
 """One ledger transaction as it runs: the claim at its start, its statements, its events."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any
 
+from asyncpg import PostgresError
 from sqlalchemy import Row, TextClause, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -44,27 +45,30 @@ _WAITABLE = (TaskStatus.PLANNING, TaskStatus.RUNNING, TaskStatus.REVIEWING)
 
 
 @asynccontextmanager
-async def retryable(db: Database, *, at_once: bool = False) -> AsyncIterator[AsyncConnection]:
-    """A transaction (`at_once`: each statement is one) whose deadlock is a fault that passes: ``STORE_UNAVAILABLE``."""
-    try:
-        async with db.statement() if at_once else db.begin() as conn:
+async def retryable(db: Database) -> AsyncIterator[AsyncConnection]:
+    """A transaction whose deadlock is a fault that passes: ``STORE_UNAVAILABLE``."""
+    with passing():
+        async with db.begin() as conn:
             yield conn
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) not in _RETRY_STATES:
+
+
+@contextmanager
+def passing() -> Iterator[None]:
+    """A deadlock inside is a fault that passes."""
+    try:
+        yield
+    except (DBAPIError, PostgresError) as error:
+        if getattr(getattr(error, "orig", error), "sqlstate", None) not in _RETRY_STATES:
             raise
         raise LonghaulError(ErrorCode.STORE_UNAVAILABLE, "two transactions met; try again") from error
 
 
-class Step:
-    """A transaction of one attempt. `claim` comes first."""
+class Bound:
+    """What every statement of one attempt's transaction takes."""
 
-    def __init__(self, conn: AsyncConnection, held: Held, now: datetime) -> None:
-        self.conn = conn
+    def __init__(self, held: Held, now: datetime) -> None:
         self.held = held
         self.now = now
-        self.mail_read = 0
-        self.turns = 0
-        self.waiting_for: str | None = None
         place = held.place
         self._binds: dict[str, Any] = {
             "tenant_id": held.ref.tenant_id,
@@ -79,6 +83,32 @@ class Step:
     def model_key(self, intent: Intent) -> str:
         """The logical key of an intent's call."""
         return self.held.model_key(intent.turn, intent.k)
+
+    def results(self, packed: Packed) -> dict[str, Any]:
+        """What every statement that keeps results takes."""
+        done = packed.done
+        return {
+            "results": packed.rows,
+            "done_turn": done.turn,
+            "artifacts": packed.artifacts,
+            "closes": done.turn if done.completes else None,
+        }
+
+    def bound(self, statement: TextClause, binds: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of a statement: those of every one, and `binds`."""
+        known = self._binds | binds
+        return {name: known[name] for name in ledger_sql.names(statement)}
+
+
+class Step(Bound):
+    """A transaction of one attempt. `claim` comes first."""
+
+    def __init__(self, conn: AsyncConnection, held: Held, now: datetime) -> None:
+        super().__init__(held, now)
+        self.conn = conn
+        self.mail_read = 0
+        self.turns = 0
+        self.waiting_for: str | None = None
 
     async def claim(self, key: str) -> Row[Any]:
         """Lock the agent and take the key; `fresh` says whether the key was new.
@@ -119,16 +149,6 @@ class Step:
         """Run a writing statement; its events get the numbers after `last_seq`."""
         binds |= {"events": rows(told), "first": last_seq + 1, "count": len(told)}
         await self.conn.execute(statement, self.bound(statement, binds))
-
-    def results(self, packed: Packed) -> dict[str, Any]:
-        """What every statement that keeps results takes."""
-        done = packed.done
-        return {
-            "results": packed.rows,
-            "done_turn": done.turn,
-            "artifacts": packed.artifacts,
-            "closes": done.turn if done.completes else None,
-        }
 
     async def tell(self, told: Sequence[Told]) -> None:
         """Events and nothing else."""
@@ -209,11 +229,6 @@ class Step:
             estimate=end.charge_estimate,
             activity=end.reason.value.replace("_", " "),
         )
-
-    def bound(self, statement: TextClause, binds: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of a statement: those of every one, and `binds`."""
-        known = self._binds | binds
-        return {name: known[name] for name in ledger_sql.names(statement)}
 
 
 def _rest(waiting: Waiting) -> str:

@@ -65,10 +65,10 @@ class InMemoryLedger:
         self.fence += self.ended is None
         return Opened(self.fence, self.brief, len(self.turns), self.waiting is not None, self.ended)
 
-    async def load(self, held: Held, brief_round_only: bool) -> list[Turn]:
-        """All turns."""
-        self.log.append("load")
-        return list(self.turns)
+    async def load(self, held: Held, brief_round_only: bool, after: tuple[int, int] | None = None) -> list[Turn]:
+        """The turns after one, or all."""
+        self.log.append(f"load after {after[0]}/{after[1]}" if after else "load")
+        return [turn for turn in self.turns if after is None or (turn.round, turn.turn) > after]
 
     def check_room(self) -> None:
         self.storage.check()

@@ -215,8 +215,9 @@ async def new_scene(
     step: str = "s1",
     tools: dict[str, str] | None = None,
     revision: int = 1,
+    recording: str | None = None,
 ) -> Scene:
-    """An agent with an open first round."""
+    """An agent with an open first round; with a `recording` its tier is replay."""
     limits = limits or Limits()
     task = task or await new_task(parts, tenant_id, limits)
     place = Place(task_id=task.task_id, role=role, step=step, revision=revision)
@@ -229,7 +230,8 @@ async def new_scene(
         place=place,
         goal="Say hello.",
         instruction_sha256="0" * 64,
-        tier="auto",
+        tier="replay" if recording else "auto",
+        recording=recording,
         limits=limits,
         plan=Plan(steps=[STEP]),
         step=STEP,

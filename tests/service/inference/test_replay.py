@@ -151,3 +151,13 @@ async def test_a_wrong_token_is_refused_and_probes_need_none(url: str) -> None:
             assert (await answer.json())["data"][0]["id"] == "replay"
         async with http.post(url + "/chat/completions", data=b"{nonsense", headers=headers) as answer:
             assert answer.status == 400
+
+
+async def test_a_run_is_generated_where_its_name_asks_for_it(url: str) -> None:
+    good = ToolMessage(tool_call_id="a", content='{"tool":"shell","exit_code":0}')
+    last = {"recording": "generate:2", "coordinate": "executor/1.long/1/3/m1"}
+    reply, _ = await ask(url, request(**last, messages=(*request().messages[:2], good)))
+    assert [call.name for call in reply.tool_calls] == ["finish_step"]
+    with pytest.raises(LonghaulError) as caught:
+        await ask(url, request(**last))  # its last command ended with 1
+    assert caught.value.code == ErrorCode.REPLAY_MISMATCH

@@ -1,0 +1,1 @@
+"""The parts of the turn benchmark (`tests/bench/turn.py`)."""
