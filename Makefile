@@ -31,7 +31,7 @@ status: .venv/.project ## what runs
 doctor: .venv/.project ## what this machine lacks
 	@$(LONGHAUL) doctor $(ARGS)
 
-demo: setup ## a task from start to end, on a running stack or on one of its own
+demo: setup ## three teams at work, on a running stack or on one of its own; one with ARGS=code_repair
 	@exec $(LONGHAUL) demo $(ARGS)
 
 test: setup ## the tests; a part of them with T=tests/unit/agents

@@ -1,6 +1,6 @@
 """What `submit --watch`, `watch` and `demo` have in common: follow a task, tell its end, choose the exit code."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import typer
 from rich.console import Console
@@ -8,6 +8,8 @@ from rich.console import Console
 from agents.contracts.task import TaskResult, TaskStatus
 from services.cli import exits, live, summary
 from services.cli.connect import Access
+from services.cli.live import Watched
+from services.cli.styles import Line
 
 INTERRUPTED_HINT = """
 Interrupted. The task goes on.
@@ -15,17 +17,32 @@ Interrupted. The task goes on.
   end it:          longhaul cancel {task}"""
 
 
-def to_end(access: Access, task_id: str, console: Console, *, after: int = 0, hints: Sequence[str] = ()) -> TaskResult:
+def to_end(access: Access, task_id: str, console: Console) -> TaskResult:
     """Show a task until it has ended, then its result."""
-    live.follow(access, task_id, console, after)
-    result = settled(access, task_id)
-    show(result, console, hints)
-    return result
+    return all_to_end(access, [Watched(task_id)], console)[0]
 
 
-def show(result: TaskResult, console: Console, hints: Sequence[str] = ()) -> None:
+def all_to_end(
+    access: Access, tasks: Sequence[Watched], console: Console, hints: Sequence[str] = ()
+) -> list[TaskResult]:
+    """Show tasks side by side until all have ended, then their results; `hints` come before the commands to copy."""
+    live.follow(access, tasks, console)
+    results = [settled(access, task.task_id) for task in tasks]
+    titles = [f"{task.label}: " if len(tasks) > 1 else "" for task in tasks]
+    for title, result in zip(titles, results, strict=True):
+        _print(console, summary.outcome(result, title))
+    folders = [task.label if len(tasks) > 1 else "." for task in tasks]
+    _print(console, summary.closer(list(zip(results, folders, strict=True)), hints))
+    return results
+
+
+def show(result: TaskResult, console: Console) -> None:
     """The end of a task in words."""
-    for line in summary.of(result, hints):
+    _print(console, [*summary.outcome(result), *summary.closer([(result, ".")])])
+
+
+def _print(console: Console, lines: Iterable[Line]) -> None:
+    for line in lines:
         console.print(line.rich(), soft_wrap=True, highlight=False)
 
 

@@ -1,15 +1,16 @@
-"""Following a task to its end: events as lines, and on a terminal the live picture below them."""
+"""Following tasks to their ends: events as lines, and on a terminal the live pictures below them."""
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.text import Text
 
 from agents.contracts.event import Event
 from agents.contracts.model import Delta
@@ -43,79 +44,106 @@ class Ended:
 Item = Event | Delta | TaskView | LinkDown | Ended
 
 
-def follow(access: Access, task_id: str, console: Console, after: int = 0) -> None:
-    """Show a task until its last event.
+@dataclass(frozen=True)
+class Watched:
+    """A task to follow; where there are several, `label` stands before each of its lines."""
+
+    task_id: str
+    label: str = ""
+
+
+Items = queue.Queue[tuple[Watched, Item]]
+
+
+def follow(access: Access, tasks: Sequence[Watched], console: Console, after: int = 0) -> None:
+    """Show tasks, one or several side by side, until the last event of each.
 
     Raises:
         ClientError: the API refuses, or stays away for `STREAM_PATIENCE_S`.
     """
-    items: queue.Queue[Item] = queue.Queue()
+    items: Items = queue.Queue()
     done = threading.Event()
-    for work in (_read_stream(access, task_id, after, items, done), _poll(access, task_id, items, done)):
-        threading.Thread(target=work, daemon=True).start()
-    picture = Picture()
+    for task in tasks:
+        for work in (_read_stream(access, task, after, items, done), _poll(access, task, items, done)):
+            threading.Thread(target=work, daemon=True).start()
+    several = len(tasks) > 1
+    pictures = {task: Picture(label=task.label if several else "") for task in tasks}
     try:
-        with _screen(console, picture) as screen:
-            _show(items, picture, screen)
+        with _screen(console, pictures) as screen:
+            _show(items, pictures, screen)
     finally:
         done.set()
 
 
 class Screen:
-    """Prints lines; with `live`, above a picture that is drawn anew."""
+    """Prints lines; with `live`, above the pictures, which are drawn anew."""
 
-    def __init__(self, console: Console, live: Live | None) -> None:
+    def __init__(self, console: Console, live: Live | None, pictures: dict[Watched, Picture]) -> None:
         self._console = console
         self._live = live
+        self._pictures = pictures
+        self._wide = max(len(picture.label) for picture in pictures.values())
         self._last = time.monotonic()
 
-    def line(self, line: Line) -> None:
-        """One more line."""
-        self._console.print(line.rich(), soft_wrap=self._live is None, highlight=False)
+    def line(self, line: Line, picture: Picture) -> None:
+        """One more line, about the task of a picture."""
+        text = line.rich()
+        if picture.label:
+            text = Text.assemble((f"{picture.label:<{self._wide}}  ", "bold"), text)
+        self._console.print(text, soft_wrap=self._live is None, highlight=False)
         self._last = time.monotonic()
 
-    def tick(self, picture: Picture) -> None:
-        """Let time pass: the picture ages, and silence is broken where there is none."""
+    def tick(self) -> None:
+        """Let time pass: the pictures age, and silence is broken where there are none."""
         if self._live:
-            self._live.update(picture.render(self._console, datetime.now(UTC)), refresh=True)
-        elif time.monotonic() - self._last > QUIET_S and picture.view:
-            for line in _still(picture.view, picture.link):
-                self.line(line)
+            now = datetime.now(UTC)
+            drawn = [picture.render(self._console, now) for picture in self._pictures.values()]
+            self._live.update(Group(*drawn), refresh=True)
+        elif time.monotonic() - self._last > QUIET_S:
+            for picture in self._pictures.values():
+                for line in _still(picture.view, picture.link) if picture.view else ():
+                    self.line(line, picture)
 
 
-def _show(items: "queue.Queue[Item]", picture: Picture, screen: Screen) -> None:
-    while True:
+def _show(items: Items, pictures: dict[Watched, Picture], screen: Screen) -> None:
+    running = set(pictures)
+    while running:
         try:
-            item = items.get(timeout=0.2)
+            task, item = items.get(timeout=0.2)
         except queue.Empty:
-            screen.tick(picture)
+            screen.tick()
             continue
-        match item:
-            case Event():
-                picture.told(item)
-                for line in lines_of(item):
-                    screen.line(line)
-            case Delta():
-                picture.heard(item)
-            case TaskView():
-                picture.saw(item, datetime.now(UTC))
-            case LinkDown():
-                picture.link = f"down: {one_line(item.why, 60)}"
-            case Ended(fault):
-                if fault:
-                    raise fault
-                return
+        if isinstance(item, Ended):
+            if item.fault:
+                raise item.fault
+            running.discard(task)
+        else:
+            _take(item, pictures[task], screen)
         if items.empty():
-            screen.tick(picture)
+            screen.tick()
+
+
+def _take(item: Event | Delta | TaskView | LinkDown, picture: Picture, screen: Screen) -> None:
+    match item:
+        case Event():
+            picture.told(item)
+            for line in lines_of(item):
+                screen.line(line, picture)
+        case Delta():
+            picture.heard(item)
+        case TaskView():
+            picture.saw(item, datetime.now(UTC))
+        case LinkDown():
+            picture.link = f"down: {one_line(item.why, 60)}"
 
 
 @contextmanager
-def _screen(console: Console, picture: Picture) -> Iterator[Screen]:
+def _screen(console: Console, pictures: dict[Watched, Picture]) -> Iterator[Screen]:
     if not console.is_terminal or console.is_dumb_terminal:
-        yield Screen(console, None)
+        yield Screen(console, None, pictures)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield Screen(console, live)
+        yield Screen(console, live, pictures)
 
 
 def _still(view: TaskView, link: str) -> Iterator[Line]:
@@ -128,34 +156,36 @@ def _still(view: TaskView, link: str) -> Iterator[Line]:
             )
 
 
-def _read_stream(
-    access: Access, task_id: str, after: int, items: "queue.Queue[Item]", done: threading.Event
-) -> Callable[[], None]:
+def _read_stream(access: Access, task: Watched, after: int, items: Items, done: threading.Event) -> Callable[[], None]:
     def read() -> None:
         try:
             with access.client(patience_s=STREAM_PATIENCE_S) as client:
-                for item in client.stream(task_id, after):
+                for item in client.stream(task.task_id, after):
                     if done.is_set():
                         return
-                    items.put(item)
+                    items.put((task, item))
         except Exception as fault:  # raised again by the main thread
-            items.put(Ended(fault))
+            items.put((task, Ended(fault)))
         else:
-            items.put(Ended())
+            items.put((task, Ended()))
 
     return read
 
 
-def _poll(access: Access, task_id: str, items: "queue.Queue[Item]", done: threading.Event) -> Callable[[], None]:
+def _poll(access: Access, task: Watched, items: Items, done: threading.Event) -> Callable[[], None]:
     def poll() -> None:
         with access.client(patience_s=1.0) as client:
             while not done.is_set():
                 try:
-                    items.put(client.get(task_id))
+                    view = client.get(task.task_id)
                 except LonghaulApiError as fault:
-                    items.put(LinkDown(fault.problem.title))
+                    items.put((task, LinkDown(fault.problem.title)))
                 except ClientError:
-                    items.put(LinkDown("no answer"))
+                    items.put((task, LinkDown("no answer")))
+                else:
+                    items.put((task, view))
+                    if view.status.ended:
+                        return
                 done.wait(POLL_S)
 
     return poll

@@ -24,8 +24,10 @@ _PLAIN_MARKS = {"○": " ", "◐": ">", "◑": "?", "●": "+", "✗": "x"}
 
 @dataclass
 class Picture:
-    """What the live view shows. `view` was read at `read_at` of our own clock; `link` tells of the connection alone."""
+    """What the live view shows of a task. `view` was read at `read_at` of our own clock; `link` tells of the connection
+    alone. A picture with a `label` is one of several: it says which, and folds once its task has ended."""
 
+    label: str = ""
     view: TaskView | None = None
     read_at: datetime | None = None
     link: str = "ok"
@@ -58,10 +60,12 @@ class Picture:
     def render(self, console: Console, now: datetime) -> RenderableType:
         """The picture at a moment of our own clock."""
         if self.view is None:
-            return Text(f"connecting … (link {self.link})", style="dim")
+            return Text(f"{self.label}  connecting … (link {self.link})".strip(), style="dim")
         server_now = self.view.as_of + max(timedelta(0), now - (self.read_at or now))
         width, plain_marks = console.width, "utf" not in console.encoding.lower()
-        lines = [self._head(self.view, server_now), *_tree(self.view, server_now, plain_marks)]
+        folded = bool(self.label) and self.view.status.ended
+        lines = [self._head(self.view, server_now)]
+        lines += [] if folded else _tree(self.view, server_now, plain_marks)
         if not self.view.status.ended:
             for name, call in self.asked.items():
                 lines.append(Text(f"  waits for you: {call}", style="yellow"))
@@ -75,7 +79,7 @@ class Picture:
 
     def _head(self, view: TaskView, now: datetime) -> Text:
         waiting = f" for {awaited(view.waiting_for)}" if view.waiting_for else ""
-        head = Text(f"{view.id}  ", style="bold")
+        head = Text(f"{self.label or view.id}  ", style="bold")
         head.append(f"{view.status.value}{waiting}", style="yellow" if waiting else "bold cyan")
         spent = f"{count(view.turns, 'turn')}  {view.usage.tokens:,} tokens"
         head.append(f"  {age(view.created_at, now)}  {spent}", style="dim")

@@ -191,7 +191,7 @@ class Launcher:
         if self._options.user.get("LONGHAUL_MODEL_BASE_URL"):
             self._say(f'      {program} submit "Make the tests pass" --repo PATH --check "pytest -q" --watch')
         else:
-            self._say("No model is set, so nothing but the demo runs: docs/how-to/own-model.md says how to set one.")
+            self._say("No model is set, so nothing but the demos run: docs/how-to/own-model.md says how to set one.")
         self._say(FOREGROUND_HINT)
 
     async def _stay(self) -> None:

@@ -1,4 +1,4 @@
-"""The demo end to end on real parts: a task over REST, its events and deltas, its artifacts in S3, the command."""
+"""The code repair on real parts: a task over REST, its events and deltas, its artifacts in S3, the command."""
 
 import hashlib
 import json
@@ -13,41 +13,34 @@ from typing import Any
 import pytest
 
 from agents.contracts.artifact import BlobRef
-from agents.contracts.task import StopReason, TaskSpec, TaskStatus
-from services.cli.demo.run import CHECK, FOLDER, instruction
-from services.cli.spec import uploaded
+from agents.contracts.task import StopReason, TaskStatus
+from services.cli.demo.catalogue import chosen
 from services.client import Client
 from services.objects.s3 import S3Objects
 from services.settings import Settings
 from services.stack.layout import CHECKOUT
 from tests.conftest import Tenant
+from tests.support.command import command
 from tests.support.follow import Followed
 from tests.support.stack import Stack, new_data_dir
 
-RECORDING = CHECKOUT / "gpu" / "engine" / "recordings" / "code_repair.json"
+(DEMO,) = chosen("code_repair")
+(CHECK,) = DEMO.checks
 WITHIN_S = 150.0
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_recording_is_of_the_demos_instruction() -> None:
-    recorded = json.loads(RECORDING.read_text(encoding="utf-8"))
-    assert recorded["instruction"] == instruction()
-    assert recorded["instruction_sha256"] == hashlib.sha256(instruction().encode()).hexdigest()
-
-
 def test_the_package_fails_as_the_demo_says(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / "workspace")]
-    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(FOLDER / "workspace")}
-    ran = subprocess.run(argv, cwd=FOLDER / "workspace", env=env, capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(DEMO.workspace)]
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(DEMO.workspace)}
+    ran = subprocess.run(argv, cwd=DEMO.workspace, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert re.search(r"3 failed, \d+ passed", ran.stdout)
 
 
 def submit(client: Client, **over: Any) -> str:
-    values: dict[str, Any] = {"instruction": instruction(), "tier": "replay", "checks": [CHECK]}
-    spec = TaskSpec.model_validate(values | {"repo": uploaded(client, FOLDER / "workspace")} | over)
-    return client.submit(spec).id
+    return client.submit(DEMO.spec(client).model_copy(update=over)).id
 
 
 async def test_a_team_repairs_the_package(tenant: Tenant, servers: Settings) -> None:
@@ -125,29 +118,12 @@ def test_an_instruction_that_was_never_recorded_ends_with_a_reason(tenant: Tenan
     assert "code_repair" in result.error.detail
 
 
-def command(stack: Stack, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """The `longhaul` command as a user runs it, on the stack of the tests."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("LONGHAUL_")}
-    env |= {"LONGHAUL_DATA_DIR": str(stack.data.root), "TERM": "dumb"}
-    argv = [sys.executable, "-m", "services.cli.main", *arguments]
-    return subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False, timeout=200)
-
-
-def test_the_demo_command_prints_its_json(stack: Stack, tmp_path: Path) -> None:
-    ran = command(stack, "demo", "--json")
-    assert ran.returncode == 0, ran.stderr
-    report = json.loads(ran.stdout)
-    assert set(report) == {"tasks", "seconds"}
-    (task,) = report["tasks"]
-    assert set(task) == {"id", "name", "status", "stop_reason", "turns", "artifacts"}
-    assert (task["name"], task["status"], task["stop_reason"]) == ("code_repair", "completed", "completed")
-    assert sorted(a["path"] for a in task["artifacts"]) == ["REPAIR.md", "repair.diff"]
-    assert "replayed" in ran.stderr
-    kept = command(stack, "artifacts", task["id"], "--download", str(tmp_path))
-    assert kept.returncode == 0, kept.stderr
-    for artifact in task["artifacts"]:
-        assert hashlib.sha256((tmp_path / artifact["path"]).read_bytes()).hexdigest() == artifact["sha256"]
-    told = command(stack, "watch", task["id"])
+def test_one_demo_by_its_name_and_what_can_be_seen_of_it_afterwards(stack: Stack) -> None:
+    ran = command(stack, "demo", DEMO.name)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    task = re.findall(r"^(task_\w+) completed$", ran.stdout, re.M)
+    assert len(task) == 1
+    told = command(stack, "watch", task[0])
     assert told.returncode == 0, told.stderr
     for words in (
         "plan 1: 2 steps",
@@ -157,10 +133,11 @@ def test_the_demo_command_prints_its_json(stack: Stack, tmp_path: Path) -> None:
         "review: approve",
         "sha256",
     ):
+        assert words in ran.stdout
         assert words in told.stdout
-    assert task["id"] in command(stack, "list").stdout
-    assert "task.completed" in command(stack, "events", task["id"]).stdout
-    assert json.loads(command(stack, "result", task["id"], "--json").stdout)["status"] == "completed"
+    assert task[0] in command(stack, "list").stdout
+    assert "task.completed" in command(stack, "events", task[0]).stdout
+    assert json.loads(command(stack, "result", task[0], "--json").stdout)["status"] == "completed"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""The demo: a real task on the real stack, with recorded model replies."""
+"""The demos: real tasks on the real stack, with recorded model replies."""

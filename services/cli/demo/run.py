@@ -1,4 +1,4 @@
-"""`longhaul demo`: code repair by a team, on a running stack or one of its own."""
+"""`longhaul demo`: teams at work on a running stack or one of its own; all demos at once, or one."""
 
 import os
 import signal
@@ -6,85 +6,62 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel
 from rich.console import Console
 
-from agents.contracts.task import StopReason, TaskResult, TaskSpec, TaskStatus
+from agents.contracts.task import TaskResult
 from services.cli import exits, follow
 from services.cli.connect import Access, find, local
 from services.cli.demo import own_stack
-from services.cli.spec import uploaded
+from services.cli.demo.catalogue import Demo, chosen
+from services.cli.demo.report import report
+from services.cli.live import Watched
 from services.cli.stack import DEFAULT_PORT, DataDirOption, PortOption, data_dir_of
 from services.cli.words import count
 from services.stack.layout import DataDir
 
-FOLDER = Path(__file__).parent / "code_repair"
-NAME = "code_repair"
-CHECK = "python -m pytest -q"
-
-
-class DemoArtifact(BaseModel):
-    """A kept file whose digest was checked by downloading it."""
-
-    path: str
-    sha256: str
-    bytes: int
-
-
-class DemoTask(BaseModel):
-    """One task of the demo."""
-
-    id: str
-    name: str
-    status: TaskStatus
-    stop_reason: StopReason
-    turns: int
-    artifacts: list[DemoArtifact]
-
-
-class DemoReport(BaseModel):
-    """The object that ``longhaul demo --json`` prints."""
-
-    tasks: list[DemoTask]
-    seconds: float
+TRUTH = "Only the models' words are replayed from recordings; sandboxes, commands, checks and files are real."
+OWN_STACK = "longhaul up --detach    # first: this demo's stack stops now, its data stays"
 
 
 @dataclass
 class _Progress:
-    """What an interruption must tell of."""
+    """What an interruption must tell of: the tasks by their demos' names, and whether the stack is our own."""
 
-    task_id: str = ""
+    tasks: dict[str, str] = field(default_factory=dict)
     own: bool = False
 
 
 def demo(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One demo; without it all run at once.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object at the end, nothing else on stdout.")
     ] = False,
     data_dir: DataDirOption = None,
     port: PortOption = DEFAULT_PORT,
 ) -> None:
-    """Watch a team repair a small package: all real but the model's words. Exit code 0 only if completed."""
+    """Watch teams at work: a repair, an analysis, a 3D part. Exit code 0 only if every task was completed."""
     progress = _Progress()
     began = time.monotonic()
     console = Console(stderr=as_json)
     with exits.guarded(), _terminated_like_ctrl_c():
+        demos = chosen(name)
         try:
             with _stack(data_dir_of(data_dir), port, progress, console) as access:
-                result = _play(access, progress, console, quiet=as_json)
+                results = _play(access, demos, progress, console, quiet=as_json)
         except KeyboardInterrupt:
             console.print(_interrupted(progress), highlight=False, markup=False, soft_wrap=True)
             raise typer.Exit(exits.INTERRUPTED) from None
-        report = DemoReport(tasks=[_task(result)], seconds=round(time.monotonic() - began, 3))
         if as_json:
-            typer.echo(report.model_dump_json(indent=1))
-        raise typer.Exit(follow.exit_code(result))
+            seconds = time.monotonic() - began
+            told = report(zip(progress.tasks, results, strict=True), seconds)
+            typer.echo(told.model_dump_json(indent=1))
+        raise typer.Exit(max(map(follow.exit_code, results)))
 
 
 @contextmanager
@@ -110,67 +87,41 @@ def _stack(data: DataDir, port: int, progress: _Progress, console: Console) -> I
         yield mine
 
 
-def _play(access: Access, progress: _Progress, console: Console, *, quiet: bool) -> TaskResult:
-    console.print(
-        "Only the model's words are replayed from a recording; sandboxes, commands, tests and files are real.",
-        highlight=False,
-        soft_wrap=True,
-    )
+def _play(access: Access, demos: list[Demo], progress: _Progress, console: Console, *, quiet: bool) -> list[TaskResult]:
+    console.print(TRUTH, highlight=False, soft_wrap=True)
     with access.client() as client:
-        spec = TaskSpec(
-            instruction=instruction(),
-            tier="replay",
-            repo=uploaded(client, FOLDER / "workspace"),
-            checks=[CHECK],
-            metadata={"demo": NAME},
-        )
-        progress.task_id = client.submit(spec).id
-    hints = ["longhaul up --detach    # first: this demo's stack stops now, its data stays"] if progress.own else []
+        for each in demos:
+            progress.tasks[each.name] = client.submit(each.spec(client)).id
     if quiet:
-        result = follow.quietly(access, progress.task_id)
+        results = [follow.quietly(access, task) for task in progress.tasks.values()]
     else:
-        result = follow.to_end(access, progress.task_id, console, hints=hints)
-    verify(access, result)
-    kept = count(len(result.artifacts), "artifact")
-    console.print(f"Read back: {kept}, each with the right sha256.", highlight=False, soft_wrap=True)
-    return result
+        tasks = [Watched(task, name) for name, task in progress.tasks.items()]
+        results = follow.all_to_end(access, tasks, console, hints=[OWN_STACK] if progress.own else [])
+    kept = sum(verify(access, result) for result in results)
+    console.print(f"Read back: {count(kept, 'artifact')}, each with the right sha256.", highlight=False, soft_wrap=True)
+    return results
 
 
-def instruction() -> str:
-    """The demo's instruction; its digest selects the recording."""
-    return (FOLDER / "instruction.md").read_text(encoding="utf-8").strip()
-
-
-def verify(access: Access, result: TaskResult) -> None:
-    """Download every artifact; the client refuses bytes that are not those that were kept."""
+def verify(access: Access, result: TaskResult) -> int:
+    """Download every artifact; the client refuses bytes that are not those that were kept. How many there are."""
     with tempfile.TemporaryDirectory(prefix="longhaul-demo-") as folder, access.client() as client:
         for number, artifact in enumerate(result.artifacts):
             client.download(artifact.id, Path(folder) / str(number))
-
-
-def _task(result: TaskResult) -> DemoTask:
-    kept = [DemoArtifact(path=a.path, sha256=a.sha256, bytes=a.bytes) for a in result.artifacts]
-    return DemoTask(
-        id=result.id,
-        name=NAME,
-        status=result.status,
-        stop_reason=result.stop_reason,
-        turns=result.turns,
-        artifacts=kept,
-    )
+    return len(result.artifacts)
 
 
 def _interrupted(progress: _Progress) -> str:
-    task = progress.task_id
-    if not task:
+    tasks = list(progress.tasks.values())
+    if not tasks:
         return "\nInterrupted before a task was submitted; nothing goes on."
     if not progress.own:
-        return follow.INTERRUPTED_HINT.format(task=task)
-    return (
-        f"\nInterrupted. The stack of this demo is stopped, and the task rests with it.\n"
-        f"  let it go on:  longhaul up, then longhaul watch {task}\n"
-        f"  end it:        longhaul up, then longhaul cancel {task}"
-    )
+        return "".join(follow.INTERRUPTED_HINT.format(task=task) for task in tasks)
+    rests = "the task rests" if len(tasks) == 1 else "its tasks rest"
+    lines = [f"\nInterrupted. The stack of this demo is stopped, and {rests} with it."]
+    for task in tasks:
+        lines.append(f"  let it go on:  longhaul up, then longhaul watch {task}")
+        lines.append(f"  end it:        longhaul up, then longhaul cancel {task}")
+    return "\n".join(lines)
 
 
 @contextmanager

@@ -109,3 +109,13 @@ def text_of(picture: Picture) -> str:
     console = Console(file=io.StringIO(), width=120)
     console.print(picture.render(console, HERE))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_one_of_several_is_named_and_folds_once_its_task_has_ended() -> None:
+    picture = Picture(label="code_repair")
+    assert drawn(picture).startswith("code_repair  connecting")
+    picture.saw(view(), HERE)
+    assert drawn(picture).startswith("code_repair  running")
+    assert "fix  Fix it" in drawn(picture)
+    picture.saw(view(status=TaskStatus.COMPLETED), HERE)
+    assert drawn(picture).splitlines() == ["code_repair  completed  50 s  4 turns  1,000 tokens  link ok"]
