@@ -24,9 +24,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from agents.contracts.model import ModelReply, ModelRequest
 from agents.contracts.run import AgentOutcome
 from agents.contracts.sandbox import ExecRequest, ExecState, ExecStatus
+from services.prompts import prompts
 from services.settings import Settings
 from services.stack.layout import DataDir
-from services.worker.main import prompts
 from services.worker.run import build
 from services.worker.tools import SandboxBench
 from tests.support.scripts import says
