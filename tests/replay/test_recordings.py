@@ -112,6 +112,14 @@ async def test_a_call_that_would_be_accepted_now_is_found() -> None:
     assert (difference.what, difference.then, difference.now) == ("call 0 is accepted", "UNKNOWN_TOOL", "accepted")
 
 
+async def test_a_call_about_which_a_person_would_be_asked_now_is_found() -> None:
+    recording = await recorded(await lived([READ, FINISH]))
+    assert recording.task
+    brief = recording.task.agents[0].rounds[0].model_dump(mode="json")["brief"]
+    [difference] = differences(await replayed(as_if(recording, brief=brief | {"tools": {"read_file": "ask"}})))
+    assert (difference.call, difference.then, difference.now) == ("executor/1.s1/1/1/m1", "none", "calls 0")
+
+
 async def test_a_stuck_verdict_that_changed_is_found() -> None:
     agent = await lived([*[READ] * 8, FINISH])
     assert agent.rounds[0].reason == "no_progress"
