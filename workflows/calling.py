@@ -120,7 +120,10 @@ class Calling:
         return Ran(call.index, accepted(call.call.name), tuple(context.events), tuple(context.artifacts))
 
     async def question(self, turn: Turn, call: CheckedCall, asked: Ask) -> Outgoing | ToolResult:
-        """The question as it goes out, or why it cannot be asked."""
+        """The question as it goes out, or why it cannot be asked, or what is known to have come of it."""
+        known = self._bench.known(self._key(turn, call))
+        if known is not None:
+            return known
         try:
             return await self._context(turn, call).ask(asked.to, asked.question)
         except LonghaulError as fault:

@@ -16,7 +16,21 @@ from agents.contracts.sandbox import Owner
 from agents.contracts.tool import ToolResult
 from agents.contracts.trajectory import Attempt, Brief, Turn
 from workflows.ports import CallContext
-from workflows.records import NO_ROWS, Answer, Begun, CallRows, Held, Intent, Opened, Results, RoundEnd, Start, Waiting
+from workflows.records import (
+    NO_ROWS,
+    Answer,
+    Begun,
+    CallRows,
+    Heard,
+    Held,
+    Intent,
+    Opened,
+    Outgoing,
+    Results,
+    RoundEnd,
+    Start,
+    Waiting,
+)
 from workflows.replay.differences import Differs
 
 OUTSIDE = frozenset({BurstReason.CANCELLED, BurstReason.BUDGET, BurstReason.SANDBOX_LOST})
@@ -135,6 +149,10 @@ class ReplayLedger:
 
     async def start(self, held: Held, key: str, start: Start) -> None:
         """Nothing is noted."""
+
+    async def ask(self, held: Held, key: str, question: Outgoing) -> Heard:
+        """Never called: what came of a question is its recorded result."""
+        raise NotImplementedError
 
     async def keep(self, held: Held, key: str, done: Results, waiting: Waiting | None = None) -> None:
         """Compare results."""
