@@ -12,7 +12,7 @@ ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && [ ! -e .venv/
 .PHONY: .venv/.place
 endif
 
-.PHONY: help setup up down status doctor demo test check bench fault docs lock clean
+.PHONY: help setup up down status doctor demo test check bench fault docs recordings lock clean
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
@@ -52,6 +52,9 @@ fault: setup ## kills under running tasks
 
 docs: .venv/.project ## write the generated pages of docs/reference
 	@$(PY) -m tests.support.reference
+
+recordings: setup ## record the demos anew, for tests/replay
+	@$(PY) -m tests.replay.demos
 
 lock: ## new lock files (needs uv)
 	@uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q \

@@ -18,7 +18,7 @@ from agents.tools.faults import observe
 from agents.tools.finish_step import FinishStep
 from agents.tools.parse import CheckedCall, CheckedReply, batches, check_reply
 from agents.tools.registry import Toolbox, execute
-from workflows.gates import Gates, again, irreversible
+from workflows.gates import Gates, Way, again, irreversible
 from workflows.interrupts import Interrupts
 from workflows.ports import CallContext, Workbench
 from workflows.records import CallRows, Held, Outgoing, Question, Ran
@@ -82,7 +82,7 @@ class Calling:
         one. Otherwise it has stopped at the first call about which a person has to decide, and these questions are
         still to be asked."""
         open_calls = [call for call in calls if turn.results[call.index] is None]
-        ways = {call.index: self.gates.way(call, rows) for call in open_calls}
+        ways = {call.index: self._way(turn, call, rows) for call in open_calls}
         for call in open_calls:
             if isinstance(known := ways[call.index], ToolResult):
                 await take(Ran(call.index, known))
@@ -95,8 +95,15 @@ class Calling:
         questions = tuple(way for way in ways.values() if isinstance(way, Question))
         return None if len(ready) == len(left) else questions
 
+    def _way(self, turn: Turn, call: CheckedCall, rows: CallRows) -> Way:
+        known = self._bench.known(self._key(turn, call)) if call.refusal is None else None
+        return known or self.gates.way(call, rows)
+
     async def hand_in(self, turn: Turn, call: CheckedCall, before: Sequence[Turn]) -> Ran:
         """What a control call comes to: accepted, or an error where a file that it names cannot be kept."""
+        known = self._bench.known(self._key(turn, call))
+        if known is not None:
+            return Ran(call.index, known)
         if not isinstance(call.arguments, FinishStep):
             return Ran(call.index, accepted(call.call.name))
         context = self._context(turn, call)
@@ -113,7 +120,10 @@ class Calling:
         return Ran(call.index, accepted(call.call.name), tuple(context.events), tuple(context.artifacts))
 
     async def question(self, turn: Turn, call: CheckedCall, asked: Ask) -> Outgoing | ToolResult:
-        """The question as it goes out, or why it cannot be asked."""
+        """The question as it goes out, or why it cannot be asked, or what is known to have come of it."""
+        known = self._bench.known(self._key(turn, call))
+        if known is not None:
+            return known
         try:
             return await self._context(turn, call).ask(asked.to, asked.question)
         except LonghaulError as fault:
@@ -155,8 +165,11 @@ class Calling:
         return Ran(call.index, result, tuple(context.events), tuple(context.artifacts), tuple(context.messages))
 
     def _context(self, turn: Turn, call: CheckedCall, runs_before: int = 0) -> CallContext:
-        key = self._held.call_key(turn.turn, call.index)
+        key = self._key(turn, call)
         return self._bench.context(self._held, self._brief, f"{key}+{runs_before}" if runs_before else key)
+
+    def _key(self, turn: Turn, call: CheckedCall) -> str:
+        return self._held.call_key(turn.turn, call.index)
 
 
 async def _execute(call: CheckedCall, context: CallContext) -> ToolResult:

@@ -25,6 +25,7 @@ from agents.contracts.sandbox import (
     SandboxSpec,
     WriteFile,
 )
+from agents.contracts.tool import ToolResult
 from agents.contracts.trajectory import Brief, Turn
 from agents.tools.context import ToolContext
 from workflows.records import (
@@ -42,6 +43,14 @@ from workflows.records import (
     Start,
     Waiting,
 )
+
+
+class Announced(Protocol):
+    """The part of the runner that the turn loop itself needs."""
+
+    async def announce(self, sandbox_id: str, owner: Owner) -> None:
+        """As `Runner.announce`."""
+        ...
 
 
 class Runner(Protocol):
@@ -269,6 +278,10 @@ class CallContext(ToolContext, Protocol):
 
 class Workbench(Protocol):
     """Makes the context of a tool call."""
+
+    def known(self, call_key: str) -> ToolResult | None:
+        """What came of the call with this key where that is known without making it (a replay), else None."""
+        ...
 
     def context(self, held: Held, brief: Brief, call_key: str) -> CallContext:
         """The context of the call with this key; the same key always means the same effects."""

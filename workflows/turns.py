@@ -38,7 +38,7 @@ from workflows.clock import Clock
 from workflows.gates import unrepeatable
 from workflows.interrupts import Interrupted, Interrupts
 from workflows.persist import persist
-from workflows.ports import Ledger, Live, Model, Runner, Workbench
+from workflows.ports import Announced, Ledger, Live, Model, Workbench
 from workflows.records import (
     NO_ROWS,
     NOTHING,
@@ -73,7 +73,7 @@ class Ports:
 
     ledger: Ledger
     model: Model
-    runner: Runner
+    runner: Announced
     live: Live
     bench: Workbench
     clock: Clock

@@ -47,6 +47,7 @@ class ErrorCode(StrEnum):
     CAPABILITY_MISSING = "CAPABILITY_MISSING"
     RATE_LIMITED = "RATE_LIMITED"
     ALREADY_DECIDED = "ALREADY_DECIDED"
+    RECORDING_TOO_LARGE = "RECORDING_TOO_LARGE"
     # infrastructure
     INTERNAL = "INTERNAL"
     UNAVAILABLE = "UNAVAILABLE"
@@ -144,6 +145,7 @@ RULES: dict[ErrorCode, Rule] = {
     E.CAPABILITY_MISSING: Rule(422, False, _R),
     E.RATE_LIMITED: Rule(429, True, _R),
     E.ALREADY_DECIDED: Rule(409, False, _R),
+    E.RECORDING_TOO_LARGE: Rule(413, False, _R),
     E.INTERNAL: Rule(500, True, _I),
     E.UNAVAILABLE: Rule(503, True, _I),
     E.STORE_UNAVAILABLE: Rule(503, True, _I),

@@ -11,8 +11,9 @@ from aiohttp import web
 
 from agents.contracts.errors import LonghaulError
 from agents.contracts.model import CALL_HEADER, RECORDING_HEADER
+from agents.contracts.recording import Entry, Recording
 from gpu.engine import generate, match, speak
-from gpu.engine.recording import Entry, Library
+from gpu.engine.recording import Library
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.model import CALL_HEADER, INSTRUCTION_HEADER, RECORDING_HEADER
-from agents.contracts.tool import parse_observation
-from gpu.engine.recording import Entry, Expect, Recording, Seen
+from agents.contracts.recording import Entry, Expect, Recording, expectation
 
 
 def choose(recordings: Sequence[Recording], headers: Mapping[str, str]) -> Recording:
@@ -53,10 +52,7 @@ def shown(body: Mapping[str, Any]) -> Expect:
     tools = [str(t.get("function", {}).get("name")) for t in body.get("tools") or ()]
     messages = list(body.get("messages") or ())
     last = max((i for i, m in enumerate(messages) if m.get("tool_calls")), default=-1)
-    return Expect(
-        tools=tuple(sorted(tools)),
-        observations=tuple(_seen(str(m.get("content"))) for m in messages[last + 1 :] if m.get("role") == "tool"),
-    )
+    return expectation(tools, [str(m.get("content")) for m in messages[last + 1 :] if m.get("role") == "tool"])
 
 
 def check(recording: Recording, entry: Entry, body: Mapping[str, Any]) -> None:
@@ -78,13 +74,6 @@ def check(recording: Recording, entry: Entry, body: Mapping[str, Any]) -> None:
 def plain(expect: Expect) -> str:
     """An expectation as one line of JSON without what is unset."""
     return json.dumps(expect.model_dump(mode="json", exclude_none=True), sort_keys=True)
-
-
-def _seen(content: str) -> Seen:
-    head = parse_observation(content)
-    if head is None:
-        return Seen(tool="(not an observation)")
-    return Seen(tool=head.tool, exit_code=head.exit_code, error_code=head.error_code)
 
 
 def _not_recorded(detail: str) -> LonghaulError:

@@ -1,87 +1,17 @@
-"""Recordings: what a model said at each call of one task, and what it must have seen before it said it."""
+"""The library of recordings: files in folders, read again when they change. The format is the contracts'."""
 
-import hashlib
 import logging
 from pathlib import Path
-from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 
-from agents.contracts.base import Count, Edge
-from agents.contracts.errors import ErrorCode
-from agents.contracts.ids import Sha256
+from agents.contracts.recording import Entry, Expect, RecordedReply, Recording, Seen, SpokenCall
+
+__all__ = ["OWN_DIR", "Entry", "Expect", "Library", "RecordedReply", "Recording", "Seen", "SpokenCall"]
 
 log = logging.getLogger(__name__)
 
 OWN_DIR = Path(__file__).parent / "recordings"
-CALL_PATTERN = r"^(planner|executor|reviewer)/\d+\.[a-z0-9][a-z0-9_-]*/\d+/\d+/m\d+$"
-
-
-class Seen(Edge):
-    """One observation, reduced to what a replay is matched on."""
-
-    tool: str
-    exit_code: int | None = None
-    error_code: ErrorCode | None = None
-
-
-class Expect(Edge):
-    """What a request must show: the tools offered (any order), and the observations since the last call, in order."""
-
-    tools: tuple[str, ...]
-    observations: tuple[Seen, ...] = ()
-
-
-class SpokenCall(Edge):
-    """A tool call; `arguments` is the object itself."""
-
-    name: str
-    arguments: dict[str, Any]
-
-
-class RecordedUsage(Edge):
-    """Tokens as they were counted when the reply was recorded."""
-
-    prompt_tokens: Count
-    completion_tokens: Count
-
-
-class RecordedReply(Edge):
-    """The model's words. Without `usage`, tokens are a quarter of the characters."""
-
-    text: str = ""
-    tool_calls: tuple[SpokenCall, ...] = ()
-    finish_reason: str | None = None
-    usage: RecordedUsage | None = None
-
-
-class Entry(Edge):
-    """One call: its coordinate ``role/revision.step/round/turn/m{k}``, what it must show, what is answered."""
-
-    call: Annotated[str, Field(pattern=CALL_PATTERN)]
-    expect: Expect
-    reply: RecordedReply
-    pace_ms: float | None = None
-
-
-class Recording(Edge):
-    """Every model reply of one task. It is chosen by `name` or by the digest of the task's instruction."""
-
-    version: int = 1
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$")]
-    instruction: str
-    instruction_sha256: Sha256
-    entries: tuple[Entry, ...]
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if hashlib.sha256(self.instruction.encode()).hexdigest() != self.instruction_sha256:
-            raise ValueError("instruction_sha256 is not the digest of instruction")
-        calls = [entry.call for entry in self.entries]
-        twice = sorted({call for call in calls if calls.count(call) > 1})
-        if twice:
-            raise ValueError(f"calls are recorded twice: {', '.join(twice)}")
-        return self
 
 
 class Library:

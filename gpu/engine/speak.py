@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpu.engine.recording import RecordedReply
+from agents.contracts.recording import RecordedReply, SpokenCall
 
 CHARS_PER_TOKEN = 4
 """Recorded words were not tokenised: usage is simulated as a quarter of the characters, prompt and reply alike."""
@@ -21,7 +21,7 @@ def usage(body: Mapping[str, Any], reply: RecordedReply) -> Json:
         prompt, completion = reply.usage.prompt_tokens, reply.usage.completion_tokens
     else:
         read = len(json.dumps(body.get("tools") or [])) + sum(_length(m) for m in body.get("messages") or ())
-        written = len(reply.text) + sum(len(c.name) + len(json.dumps(c.arguments)) for c in reply.tool_calls)
+        written = len(reply.text) + sum(len(c.name) + len(_arguments(c)) for c in reply.tool_calls)
         prompt, completion = -(-read // CHARS_PER_TOKEN), -(-written // CHARS_PER_TOKEN)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
@@ -31,7 +31,7 @@ def completion(model: str, call: str, reply: RecordedReply, used: Json) -> Json:
     message: Json = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
         message["tool_calls"] = [
-            {"id": _id(call, i), "type": "function", "function": {"name": c.name, "arguments": _arguments(c.arguments)}}
+            {"id": _id(call, i), "type": "function", "function": {"name": c.name, "arguments": _arguments(c)}}
             for i, c in enumerate(reply.tool_calls)
         ]
     choice = {"index": 0, "message": message, "finish_reason": finish_reason(reply)}
@@ -51,7 +51,7 @@ def chunks(model: str, call: str, reply: RecordedReply) -> Iterator[Json]:
     for i, spoken in enumerate(reply.tool_calls):
         function = {"name": spoken.name, "arguments": ""}
         yield chunk({"tool_calls": [{"index": i, "id": _id(call, i), "type": "function", "function": function}]})
-        for piece in _pieces(_arguments(spoken.arguments)):
+        for piece in _pieces(_arguments(spoken)):
             yield chunk({"tool_calls": [{"index": i, "function": {"arguments": piece}}]})
     yield chunk({}, finish_reason(reply))
 
@@ -79,8 +79,8 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _arguments(arguments: Mapping[str, Any]) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
+def _arguments(spoken: SpokenCall) -> str:
+    return json.dumps(spoken.arguments, ensure_ascii=False) if spoken.raw is None else spoken.raw
 
 
 def _pieces(text: str, size: int = 200) -> Iterator[str]:

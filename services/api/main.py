@@ -23,6 +23,8 @@ from services.mailbox import subjects
 from services.mailbox.link import Link
 from services.mailbox.live import NatsLive
 from services.objects.s3 import S3Objects
+from services.prompts import prompts
+from services.recording.recorder import Recorder
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.storage import storage_of
@@ -86,6 +88,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             limits=LimitChecks(runner),
             storage=storage_of(settings),
             hub=hub,
+            recorder=Recorder(db, objects, prompts()),
             probes=_probes(db, objects, link, temporal),
             model_configured=bool(settings.model_base_url and (settings.model_full or settings.model_fast)),
         )

@@ -10,6 +10,7 @@ from services.api.auth import Keyring
 from services.api.hub import Hub
 from services.api.limits import LimitChecks
 from services.api.workflows import Workflows
+from services.recording.recorder import Recorder
 from services.storage import Storage
 from services.store.database import Database
 from workflows.ports import Live, Objects
@@ -30,6 +31,7 @@ class Parts:
     limits: LimitChecks
     storage: Storage
     hub: Hub
+    recorder: Recorder
     probes: Mapping[str, Probe]
     model_configured: bool
 

@@ -1,7 +1,7 @@
 """How a command ends: one exit code a kind of end, one message a fault, never a traceback.
 
 0    completed, or done
-1    the task ended without its goal
+1    the task ended without its goal; a replay differs from its recording
 2    the command was used wrongly (also: the API refused what was asked)
 3    the stack could not be started
 4    the API cannot be reached

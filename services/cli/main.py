@@ -24,7 +24,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
     )
     stack.register(app)
-    for group in ("services.cli.tasks", "services.cli.approvals"):
+    for group in ("services.cli.tasks", "services.cli.approvals", "services.cli.recordings"):
         if importlib.util.find_spec(group):
             importlib.import_module(group).register(app)
     return app

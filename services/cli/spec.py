@@ -66,6 +66,7 @@ def build(
     tier: str,
     limits: Sequence[str],
     tools: Sequence[str] = (),
+    recording: str | None = None,
 ) -> TaskSpec:
     """Check everything that can be checked here, upload what is needed, then make the spec."""
     if tier not in TIERS:
@@ -73,6 +74,8 @@ def build(
     values: dict[str, object] = {"instruction": instruction, "tier": cast(Tier, tier), "checks": list(checks)}
     values["limits"] = limits_of(limits)
     values["tools"] = tools_of(tools)
+    if recording is not None:
+        values["recording"] = recording
     places = [source_and_path(given) for given in files]
     _validated(TaskSpec, values, "the task")
     if places:

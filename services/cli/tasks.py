@@ -42,6 +42,9 @@ def submit(
         list[str] | None, typer.Option(metavar="CMD", help="A command that must exit with 0 before the end.")
     ] = None,
     tier: Annotated[str, typer.Option(help="auto, fast, full, or replay.")] = "auto",
+    recording: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --tier replay: the recording to play, by its name.")
+    ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=N", help="tokens, cost_micro, wall_s, turns, parallel, review_rounds, approval_s."),
@@ -69,6 +72,7 @@ def submit(
                 tier=tier,
                 limits=limit or (),
                 tools=tool or (),
+                recording=recording,
             )
             view = client.submit(built, idempotency_key)
         if follow_it:

@@ -71,6 +71,10 @@ class AsyncClient:
         """What an ended task came to; refused with ``NOT_FINISHED`` before."""
         return await self._send(calls.result(task_id))
 
+    async def recording(self, task_id: str) -> bytes:
+        """A recording of the task: the bytes of a file for `longhaul replay`."""
+        return await self._send(calls.recording(task_id))
+
     async def cancel(self, task_id: str, wait_s: float | None = None) -> TaskView:
         """Ask for the end, and wait up to `wait_s` seconds (60 at most) for it."""
         return await self._send(calls.cancel(task_id, wait_s))

@@ -72,6 +72,11 @@ def result(task_id: str) -> Call[TaskResult]:
     return Call("GET", f"/v1/tasks/{task_id}/result", TaskResult.model_validate_json)
 
 
+def recording(task_id: str) -> Call[bytes]:
+    """A recording of a task, as the bytes of its file. Making one takes a while for a long task."""
+    return Call("GET", f"/v1/tasks/{task_id}/recording", bytes, read_s=300.0)
+
+
 def cancel(task_id: str, wait_s: float | None) -> Call[TaskView]:
     """Ask for the end; asking twice is harmless."""
     params = (("wait_s", str(wait_s)),) if wait_s is not None else ()

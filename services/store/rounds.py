@@ -82,7 +82,14 @@ class SqlRounds:
         body = await self._spill.pack(ref.tenant_id, brief)
         async with retryable(self._db) as conn:
             await _upsert_agent(conn, ref, body, now)
-            row = {"tenant_id": ref.tenant_id, "agent_id": ref.place.agent_id, "round": ref.round, "started_at": now}
+            row: dict[str, Any] = {
+                "tenant_id": ref.tenant_id,
+                "agent_id": ref.place.agent_id,
+                "round": ref.round,
+                "started_at": now,
+            }
+            if ref.place.role is Role.REVIEWER:
+                row |= {"brief": _decoded(body.inline), "brief_blob": _decoded(body.blob)}
             new = upsert(rounds).values(row).on_conflict_do_nothing().returning(rounds.c.round)
             if (await conn.execute(new)).first() is None:
                 return

@@ -226,6 +226,9 @@ rounds = Table(
     _time("ended_at"),
     Column("reason", String(32)),
     Column("error", JSONB),
+    # of a reviewer, whose agent's brief is that of its last round only
+    Column("brief", JSONB),
+    Column("brief_blob", JSONB),
     # the arguments of the control call that ended it
     Column("outcome", JSONB),
     Column("outcome_blob", JSONB),

@@ -119,7 +119,7 @@ async def result(conn: AsyncConnection, tenant_id: str, task_id: str) -> TaskRes
             **_summary(row),
             "error": row["error"],
             "summary": row["summary"] or "",
-            "checks": await _checks(conn, tenant_id, row),
+            "checks": await check_results(conn, tenant_id, task_id, row["epoch"]),
             "artifacts": await of_task(conn, tenant_id, task_id),
             "seconds": (row["ended_at"] - row["created_at"]).total_seconds(),
         }
@@ -165,9 +165,9 @@ async def _agents(conn: AsyncConnection, tenant_id: str, task: RowMapping) -> li
     return [AgentView.model_validate(dict(row)) for row in (await conn.execute(query)).mappings()]
 
 
-async def _checks(conn: AsyncConnection, tenant_id: str, task: RowMapping) -> list[CheckResult]:
-    """The results of the last time the checks ran."""
-    mine = and_(checks.c.tenant_id == tenant_id, checks.c.task_id == task["id"], checks.c.epoch == task["epoch"])
+async def check_results(conn: AsyncConnection, tenant_id: str, task_id: str, epoch: int) -> list[CheckResult]:
+    """The results of the last time the task's checks ran."""
+    mine = and_(checks.c.tenant_id == tenant_id, checks.c.task_id == task_id, checks.c.epoch == epoch)
     last = (
         select(checks.c.revision, checks.c.round).where(mine).order_by(checks.c.revision.desc(), checks.c.round.desc())
     )

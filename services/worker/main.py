@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from agents.contracts.ids import Role
-from agents.roles import ROLES
 from agents.tools.registry import STANDARD, Toolbox
 from services import identity, lifecycle, telemetry
 from services.inference.client import OpenAiModel
 from services.mailbox.link import connect
 from services.mailbox.live import NatsLive
 from services.objects.s3 import S3Objects
+from services.prompts import prompts
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.storage import Storage, storage_of
@@ -46,11 +45,6 @@ class Activities:
 
     bursts: list[Activity]
     tasks: list[Activity]
-
-
-def prompts() -> dict[Role, str]:
-    """The roles' prompts, read from their files."""
-    return {role: spec.prompt_file.read_text() for role, spec in ROLES.items()}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from agents.contracts.sandbox import (
     ReadFile,
     WriteFile,
 )
+from agents.contracts.tool import ToolResult
 from agents.contracts.trajectory import Brief
 from agents.tools.base import OBSERVATION_CAP_BYTES
 from workflows.clock import Clock
@@ -38,6 +39,10 @@ class SandboxBench:
         self._objects = objects
         self._post = post
         self._clock = clock
+
+    def known(self, call_key: str) -> ToolResult | None:
+        """Nothing: what a call comes to is found by making it."""
+        return None
 
     def context(self, held: Held, brief: Brief, call_key: str) -> "SandboxCall":
         """The context of one call."""

@@ -14,6 +14,7 @@ from agents.contracts.model import Delta
 from agents.contracts.run import AgentRef, BurstEnd, Controls
 from agents.contracts.sandbox import ExecState, ExecStatus, FileChange, FileText
 from agents.contracts.task import Limits
+from agents.contracts.tool import ToolResult
 from agents.contracts.trajectory import Attempt, Brief, Turn, TurnInputs
 from services.storage import Storage
 from workflows.records import (
@@ -219,6 +220,10 @@ class InMemoryBench:
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
         self.ran: list[str] = []
+
+    def known(self, call_key: str) -> ToolResult | None:
+        """Nothing."""
+        return None
 
     def context(self, held: Held, brief: Brief, call_key: str) -> "InMemoryCall":
         """One call's context."""

@@ -24,6 +24,7 @@ from services.ids import new_id
 from services.mailbox.link import connect
 from services.mailbox.live import NatsLive
 from services.objects.s3 import S3Objects
+from services.prompts import prompts
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.storage import Storage
@@ -34,7 +35,6 @@ from services.store.post import SqlPost
 from services.store.rounds import SqlRounds
 from services.store.spill import Spill
 from services.worker.clock import SystemClock
-from services.worker.main import prompts
 from services.worker.tools import SandboxBench
 from workflows.ports import Model
 from workflows.turns import BurstRules, Bursts, Ports

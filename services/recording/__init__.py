@@ -1,0 +1,1 @@
+"""Recordings of tasks, made from the ledger."""
