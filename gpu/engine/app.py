@@ -11,7 +11,7 @@ from aiohttp import web
 
 from agents.contracts.errors import LonghaulError
 from agents.contracts.model import CALL_HEADER, RECORDING_HEADER
-from agents.contracts.recording import Entry, Recording
+from agents.contracts.recording import Entry
 from gpu.engine import generate, match, speak
 from gpu.engine.recording import Library
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.recording import CALL_PATTERN, Entry, Expect, RecordedReply, Seen, SpokenCall
 from gpu.engine.match import plain, shown
-from gpu.engine.recording import CALL_PATTERN, Entry, Expect, RecordedReply, Seen, SpokenCall
 
 _NAME = re.compile(r"generate:([1-9][0-9]{0,5})")
 _PLAN = {

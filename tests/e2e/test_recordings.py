@@ -10,7 +10,7 @@ import pytest
 
 from agents.contracts.recording import Recording
 from agents.contracts.task import TaskSpec, TaskStatus
-from services.cli.demo.run import CHECK, FOLDER, instruction
+from services.cli.demo.catalogue import chosen
 from services.cli.spec import uploaded
 from services.client import Client
 from services.prompts import prompts
@@ -22,7 +22,8 @@ from workflows.replay.against import against
 
 WITHIN_S = 200.0
 SECRETS = ["sk-" + "proj-Zz9yX8wV7uT6sR5qP4", "correct-horse-battery", "AKIA" + "Z7Z7Z7Z7Z7Z7Z7Z7", "0badc0de" * 4]
-LEAKY_CHECK = f"echo 'Authorization: Bearer {SECRETS[3]}' && {CHECK}"
+LEAKY_CHECK = f"echo 'Authorization: Bearer {SECRETS[3]}'"
+[DEMO] = chosen("code_repair")
 
 pytestmark = pytest.mark.timeout(480)
 
@@ -32,7 +33,7 @@ async def test_a_task_is_recorded_replayed_and_played_again(
 ) -> None:
     library = tmp_path_factory.mktemp("library")
     stack = fault_stack(env={"LONGHAUL_RECORDINGS_DIR": str(library)})
-    said = f"{instruction()}\n\nUse {SECRETS[0]}, postgres://u:{SECRETS[1]}@h/db and {SECRETS[2]}."
+    said = f"{DEMO.instruction}\n\nUse {SECRETS[0]}, postgres://u:{SECRETS[1]}@h/db and {SECRETS[2]}."
     with Client(stack.data.run().api_url, stack.secrets.api_key) as client:
         first = play(client, said, "code_repair")
         file = library / "again.json"
@@ -53,8 +54,13 @@ async def test_a_task_is_recorded_replayed_and_played_again(
 
 def play(client: Client, said: str, recording: str) -> str:
     """A task of the replay tier, completed."""
-    repo = uploaded(client, FOLDER / "workspace")
-    spec: dict[str, Any] = {"instruction": said, "tier": "replay", "recording": recording, "checks": [LEAKY_CHECK]}
+    repo = uploaded(client, DEMO.workspace)
+    spec: dict[str, Any] = {
+        "instruction": said,
+        "tier": "replay",
+        "recording": recording,
+        "checks": [LEAKY_CHECK, *DEMO.checks],
+    }
     task = client.submit(TaskSpec.model_validate(spec | {"repo": repo})).id
     Followed(client, task).to_end(WITHIN_S)
     result = client.result(task)

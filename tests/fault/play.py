@@ -9,8 +9,8 @@ from typing import Any
 from agents.contracts.approval import ToolPolicy
 from agents.contracts.errors import ErrorCode
 from agents.contracts.ids import Role
+from agents.contracts.recording import Entry, Expect, RecordedReply, Recording, Seen, SpokenCall
 from agents.roles import ROLES
-from gpu.engine.recording import Entry, Expect, RecordedReply, Recording, Seen, SpokenCall
 
 MARKS = "marks.txt"
 MIDDLE = "middle"

@@ -111,10 +111,11 @@ class ReplayLedger:
         """The brief."""
         return Opened(fence=1, brief=self._script.brief, turns=0)
 
-    async def load(self, held: Held, brief_round_only: bool) -> list[Turn]:
+    async def load(self, held: Held, brief_round_only: bool, after: tuple[int, int] | None = None) -> list[Turn]:
         """What was before."""
         script = self._script
-        return [*([] if brief_round_only else script.before), *script.round.turns[: script.begun]]
+        turns = [*([] if brief_round_only else script.before), *script.round.turns[: script.begun]]
+        return [turn for turn in turns if after is None or (turn.round, turn.turn) > after]
 
     def check_room(self) -> None:
         """Nothing is stored."""

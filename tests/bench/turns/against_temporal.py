@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from agents.contracts.run import AgentOutcome
-from services.worker.main import prompts
+from services.prompts import prompts
 from services.worker.run import build
 from tests.bench.turns.quick import RULES, quick, scenes
 from tests.bench.turns.report import Cost, Size, figure, measured, target

@@ -6,7 +6,7 @@ from typing import Any
 
 from agents.contracts.run import BurstReason
 from agents.contracts.trajectory import Turn
-from services.worker.main import prompts
+from services.prompts import prompts
 from tests.support.scripts import ScriptedModel, says
 from tests.support.turns import Parts, new_scene
 from workflows.turns import Bursts

@@ -8,10 +8,10 @@ import pytest
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.ids import Role
 from agents.contracts.model import ModelReply, Usage
+from agents.contracts.recording import SpokenCall
 from agents.contracts.tool import ToolCall, ToolResult, render_observation
 from agents.tools.parse import check_reply
 from gpu.engine import generate
-from gpu.engine.recording import SpokenCall
 
 
 def body(exit_code: int | None = None) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import pytest
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.model import INSTRUCTION_HEADER, RECORDING_HEADER
+from agents.contracts.recording import Entry, Recording
 from agents.contracts.tool import ToolResult, render_observation
 from gpu.engine import match
-from gpu.engine.recording import OWN_DIR, Entry, Library, Recording
+from gpu.engine.recording import OWN_DIR, Library
 
 INSTRUCTION = "repair it"
 DIGEST = hashlib.sha256(INSTRUCTION.encode()).hexdigest()
