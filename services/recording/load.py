@@ -99,7 +99,7 @@ class Loader:
         place = Place(task_id=row.task_id, epoch=row.epoch, role=row.role, revision=row.revision, step=row.step)
         brief = await self._spill.model(self._tenant, Brief, row.brief, row.brief_blob)
         held = Held(AgentRef(tenant_id=self._tenant, place=place, round=1), fence=0)
-        taken = await load_turns(self._conn, self._spill, held, None)
+        taken = await load_turns(self._conn, self._spill, held, (0, 0))
         mine = (rounds.c.tenant_id == self._tenant) & (rounds.c.agent_id == row.id)
         found = (await self._conn.execute(select(rounds).where(mine).order_by(rounds.c.round))).all()
         return RecordedAgent(
