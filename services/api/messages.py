@@ -16,7 +16,7 @@ from services.api.ids import TaskId
 from services.api.once import Key, once_of
 from services.api.parts import Using
 from services.ids import new_id
-from services.store import idempotency, messages
+from services.store import idempotency, messages, task_views
 
 router = APIRouter(prefix="/v1/tasks/{task_id}/messages", tags=["messages"])
 
@@ -33,6 +33,8 @@ async def send(request: Request, caller: Submitter, parts: Using, task_id: TaskI
     """Write to an agent of the task. The answer comes once the message is stored: from then on its recipient reads it
     before it can end, and `note` says when that will be. 404 `UNKNOWN_RECIPIENT` says who there is, 409
     `ALREADY_FINISHED` that the task has ended, 409 `ALREADY_ANSWERED` that somebody was faster."""
+    async with parts.db.begin() as conn:
+        await task_views.require(conn, caller.tenant_id, task_id)  # what is not there is told before the body is judged
     body = await read_json(request, MessageBody)
     once = once_of(caller.tenant_id, key, body, path=request.url.path)
     async with parts.db.begin() as conn:

@@ -26,14 +26,14 @@ async def test_every_route_hides_another_tenants_ids(
     approval_id = await writer.approval(task_id, arguments="mine")
     await writer.end(task_id)
     ids = {"artifact_id": artifact_id, "file_id": file_id, "approval_id": approval_id}
-    decision = {"decision": "deny"}
+    bodies = {"decide": {"decision": "deny"}, "messages": {"text": "hello"}}
     walked = 0
     async with (await make_tenant(db, tenant.url)).http() as stranger:
         for route in routes():
             if "{" not in route.path:
                 continue
             path = concrete(route, task_id, **ids)
-            body = decision if route.path.endswith("/decide") else None
+            body = bodies.get(route.path.rsplit("/", 1)[-1]) if route.method == "POST" else None
             answer = await stranger.request(route.method, path, json=body)
             nothing = await stranger.request(route.method, concrete(route, "task_00000000000000000000000000"))
             mine = await http.request(route.method, path, json=body)
