@@ -3,8 +3,8 @@ writer removes the old ones, and the indexes do not grow with the turns."""
 
 from alembic import op
 
-revision = "0004"
-down_revision = "0003"
+revision = "0006"
+down_revision = "0005"
 branch_labels = None
 depends_on = None
 
