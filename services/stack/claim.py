@@ -14,6 +14,7 @@ FORMAT = 1
 """How things lie in a data directory; raised where an older Longhaul could no longer use it."""
 _FRESH = frozenset({"lost+found"})
 """What a directory may hold and still count as empty."""
+_OURS = frozenset({"longhaul", "temporal-bin"})
 _OF_A_TEMPLATE = ("lock", "current")
 
 
@@ -33,13 +34,18 @@ def check_place(root: Path, meta: Mapping[str, object]) -> None:
         raise StackRefused(f"{root} is no directory. Choose another place: --data-dir PATH")
     if root.stat().st_mode & stat.S_ISVTX:
         raise StackRefused(f"{root} is shared with everybody. Choose a directory in it: --data-dir PATH")
-    if "longhaul" in meta:
+    if is_ours(meta):
         return
     if strange := sorted(entry.name for entry in os.scandir(root) if not _harmless(Path(entry.path))):
         raise StackRefused(
             f"{root} holds other things ({_some(strange)}) and is not a data directory of Longhaul; nothing in it was "
             f"touched.\nChoose a new or empty directory, for example: --data-dir {root / 'longhaul-data'}"
         )
+
+
+def is_ours(meta: Mapping[str, object]) -> bool:
+    """Whether a ``meta.json`` is one that a stack wrote."""
+    return not _OURS.isdisjoint(meta)
 
 
 def check_format(root: Path, meta: Mapping[str, object], schemas: frozenset[str]) -> None:
@@ -66,7 +72,7 @@ def _harmless(path: Path) -> bool:
     """The mark half written, or the sandboxes' template, which ``make setup`` puts there before the first start."""
     if path.name == "template":
         return path.is_dir() and (not any(path.iterdir()) or any((path / name).exists() for name in _OF_A_TEMPLATE))
-    return path.name in _FRESH or path.name.startswith(META)
+    return path.name in _FRESH or (path.name.startswith(META) and path.name.endswith(".partial"))
 
 
 def _some(names: list[str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 import services
-from services.stack.claim import FORMAT, META, check_format, check_place
+from services.stack.claim import FORMAT, META, check_format, check_place, is_ours
 from services.stack.errors import StackRefused
 from services.store import schema
 
@@ -119,7 +119,7 @@ class DataDir:
         """
         meta = self.check()
         self._make_root()
-        if "longhaul" not in meta:
+        if not is_ours(meta):
             write_json(self.root / META, {"longhaul": "", "format": FORMAT}, mode=0o644)
         self.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
         for path in (self.logs, self.nats, self.temporal, self.s3):

@@ -36,12 +36,18 @@ def another_meta(root: Path) -> None:
     (root / "data.csv").write_text("1,2\n")
 
 
+def another_meta_alone(root: Path) -> None:
+    (root / "meta.json").write_text('{"name": "a data set"}')
+
+
 def another_template(root: Path) -> None:
     (root / "template").mkdir()
     (root / "template" / "index.html").write_text("<p>")
 
 
-@pytest.mark.parametrize("fill", [home, git_checkout, logs_of_another, another_meta, another_template])
+@pytest.mark.parametrize(
+    "fill", [home, git_checkout, logs_of_another, another_meta, another_meta_alone, another_template]
+)
 def test_a_foreign_folder_is_refused_untouched(tmp_path: Path, fill: object) -> None:
     fill(tmp_path)  # type: ignore[operator]
     tmp_path.chmod(0o755)
