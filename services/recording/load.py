@@ -28,7 +28,10 @@ MAX_BYTES = 16 << 20
 class Loader:
     """Reads one task of one tenant, in a transaction that has just begun: all of it as of one moment."""
 
-    def __init__(self, conn: AsyncConnection, objects: Objects, tenant_id: str, task_id: str) -> None:
+    def __init__(
+        self, conn: AsyncConnection, objects: Objects, tenant_id: str, task_id: str, *, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._max_bytes = max_bytes
         self._conn = conn
         self._objects = objects
         self._spill = Spill(objects)
@@ -83,8 +86,9 @@ class Loader:
             mine = (table.c.tenant_id == self._tenant) & table.c.agent_id.in_(agent_ids)
             query = select(func.coalesce(func.sum(inline + blob), 0)).where(mine)
             size += int((await self._conn.execute(query)).scalar_one())
-        if size > MAX_BYTES:
-            detail = f"the turns of this task hold {size >> 20} MiB; a recording is made of up to {MAX_BYTES >> 20} MiB"
+        if size > self._max_bytes:
+            limit = self._max_bytes >> 20
+            detail = f"the turns of this task hold {size >> 20} MiB; a recording is made of up to {limit} MiB"
             raise LonghaulError(ErrorCode.RECORDING_TOO_LARGE, detail)
 
     async def _plans(self, epoch: int) -> tuple[StoredPlan, ...]:

@@ -29,6 +29,9 @@ def sandbox() -> SandboxedWorkflowRunner:
     return SandboxedWorkflowRunner(restrictions=pure)
 
 
+WORKFLOWS = (TaskWorkflow, AgentWorkflow)
+
+
 def build(client: Client, bursts: Sequence[Activity], tasks: Sequence[Activity]) -> list[Worker]:
     """The workers: workflows, bursts of turns, a task's own activities."""
     shared: dict[str, Any] = {
@@ -39,7 +42,7 @@ def build(client: Client, bursts: Sequence[Activity], tasks: Sequence[Activity])
     workflows = Worker(
         client,
         task_queue=options.WORKFLOW_QUEUE,
-        workflows=[TaskWorkflow, AgentWorkflow],
+        workflows=list(WORKFLOWS),
         workflow_runner=sandbox(),
         max_cached_workflows=MAX_CACHED_WORKFLOWS,
         max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,

@@ -9,14 +9,18 @@ import secrets
 import sys
 from pathlib import Path
 
+from temporalio.client import Client
+from temporalio.service import RPCError
+
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.task import Limits
 from services.settings import Settings
 from services.stack.layout import DataDir
+from tests.support.approvals import asked, decide
 from tests.support.scripts import ScriptedModel, says
 from tests.support.stack import Stack
-from tests.support.team import Team, connect, finish, plan, review, working
-from tests.support.turns import Parts, new_task
+from tests.support.team import Team, connect, finish, impatient_server, plan, review, working
+from tests.support.turns import Parts, new_task, until
 
 HISTORIES = Path(__file__).parent / "histories"
 
@@ -47,9 +51,19 @@ LONG = {
 }
 
 
-async def save(team: Team, workflow_id: str, name: str) -> None:
-    """Keep one workflow's history."""
-    history = await team.client.get_workflow_handle(workflow_id).fetch_history()
+ASKING = {
+    "planner/1.plan/1/1/m1": plan("only"),
+    "executor/1.only/1/1/m1": says(("shell", {"command": "echo hello"})),
+    "executor/1.only/1/2/m1": finish("only"),
+    "reviewer/1.only/1/1/m1": review("approve"),
+}
+LONG_HISTORY = 30
+"""Events after which a server is made to suggest a new history."""
+
+
+async def save(team: Team, workflow_id: str, name: str, run_id: str | None = None) -> None:
+    """Keep the history of a workflow's last run, or of the run named."""
+    history = await team.client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
     text = re.sub(r'"\d+@[^"]*"', '"recorder"', history.to_json())  # process and host
     (HISTORIES / f"{name}.json").write_text(text)
 
@@ -57,6 +71,8 @@ async def save(team: Team, workflow_id: str, name: str) -> None:
 async def record(parts: Parts, namespace: str, settings: Settings) -> None:
     """One task of each kind."""
     client = await connect(settings, namespace)
+    await record_approval(parts, client)
+    await record_continued(parts)
     away = ScriptedModel({"planner/1.plan/1/1/m1": LonghaulError(ErrorCode.ENGINE_UNAVAILABLE, "down")})
     for name, model in (("whole", ScriptedModel(WHOLE)), ("replan", ScriptedModel(REPLAN)), ("outage", away)):
         async with working(parts, client, model) as team:
@@ -81,6 +97,55 @@ async def record(parts: Parts, namespace: str, settings: Settings) -> None:
         handle = await team.start(task)
         await handle.result()
         await save(team, handle.id, "task-deadline")
+
+
+async def record_approval(parts: Parts, client: Client) -> None:
+    """An agent that waits until a person has decided, woken as the relay does."""
+    async with working(parts, client, ScriptedModel(dict(ASKING))) as team:
+        tenant = "t" + secrets.token_hex(4)
+        task = await new_task(parts, tenant, Limits(), tools={"shell": "ask"})
+        handle = await team.start(task)
+        await until(lambda: asked(parts.db, tenant), 30)
+        await asyncio.sleep(1)  # the burst has ended, the agent waits
+        [question] = await asked(parts.db, tenant)
+        await decide(parts.db, question, tenant, "approve")
+        agent = f"agent/{task.task_id}/0/executor/1.only/1"
+        await team.client.get_workflow_handle(agent).signal("wake", 1)
+        await handle.result()
+        await save(team, handle.id, "task-approval")
+        await save(team, agent, "agent-approval")
+
+
+async def last_run(client: Client, workflow_id: str) -> str | None:
+    """A workflow's last run, once there is one."""
+    try:
+        return (await client.get_workflow_handle(workflow_id).describe()).run_id
+    except RPCError:
+        return None
+
+
+async def continued(client: Client, workflow_id: str, run_id: str | None) -> bool:
+    """Whether the workflow goes on in another run than this."""
+    return await last_run(client, workflow_id) != run_id
+
+
+async def record_continued(parts: Parts) -> None:
+    """Histories that go on in new ones: a planner's whose model is away, and its task's."""
+    model = ScriptedModel({"planner/1.plan/1/1/m1": LonghaulError(ErrorCode.ENGINE_UNAVAILABLE, "down")})
+    async with impatient_server(LONG_HISTORY) as client, working(parts, client, model) as team:
+        task = await new_task(parts, "trecord", Limits())
+        handle = await team.start(task)
+        planner = f"agent/{task.task_id}/0/planner/1.plan/1"
+        await until(lambda: last_run(client, planner), 30)
+        first = await last_run(client, planner)
+        await until(lambda: continued(client, planner, first), 60)
+        for place, line in REPLAN.items():
+            model.say(place, line)
+        await handle.result()
+        await save(team, handle.id, "task-continued", handle.first_execution_run_id)
+        await save(team, handle.id, "task-continuation")
+        await save(team, planner, "agent-continued", first)
+        await save(team, planner, "agent-continuation")
 
 
 async def main() -> None:

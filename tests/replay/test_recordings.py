@@ -204,6 +204,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert other.exit_code == 1
     assert "at planner/1.plan/1/1/m1: message 1 of 3 (system) differs" in other.stdout
     assert "+Plan." in other.stdout
+    (tmp_path / "executor.md").write_text("Do.\n")
+    two = longhaul("replay", path, "--prompts", str(tmp_path)).stdout
+    assert two.count("+Do.") == 1
+    assert "the same as at executor/1.repair/1/1/m1" in two
+    (tmp_path / "executor.md").unlink()
     told = json.loads(longhaul("replay", path, "--prompts", str(tmp_path), "--json").stdout)
     assert told["same"] is False
     assert [a["agent"] for a in told["agents"] if a["differences"]] == ["planner/1.plan"]

