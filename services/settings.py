@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.storage import FLOOR_BYTES
@@ -33,6 +33,8 @@ class Settings(BaseSettings):
     nats_url: str = "nats://127.0.0.1:4222"
     nats_user: str = ""
     nats_password: SecretStr = SecretStr("")
+    # the relay: how many tasks run at once, the others wait in the queue
+    running_tasks: int = Field(default=20, ge=1, le=10_000)
     # S3
     s3_endpoint: str = "http://127.0.0.1:8333"
     s3_region: str = "us-east-1"

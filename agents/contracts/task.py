@@ -103,6 +103,12 @@ class TaskStatus(StrEnum):
         return self in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 
 
+SLOT = "slot"
+"""What a queued task waits for: a place among the tasks that run at once."""
+FREES_ITS_SLOT = frozenset({"approval", "person"})
+"""What a waiting task can wait for without holding its place meanwhile: people may take days."""
+
+
 class StopReason(StrEnum):
     """Why a task or an agent ended; `error` comes with an `ErrorInfo`."""
 
@@ -174,11 +180,13 @@ class TaskSummary(Wire):
 
 
 class TaskView(TaskSummary):
-    """``GET /v1/tasks/{id}``. `as_of` is when this was read; the ages of things follow from it."""
+    """``GET /v1/tasks/{id}``. `as_of` is when this was read; the ages of things follow from it. `queue_position` is
+    that of a task which waits for a slot among its tenant's own: 1 is the next of them (tenants take turns)."""
 
     as_of: UtcTime
     instruction_sha256: Sha256
     error: ErrorInfo | None = None
+    queue_position: Count | None = None
     limits: Limits
     checks: list[str]
     plan_revision: int = 0

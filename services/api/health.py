@@ -38,8 +38,8 @@ async def healthz() -> Alive:
 
 @router.get("/readyz", summary="Ready")
 async def readyz(response: Response, parts: Using) -> Ready:
-    """503 where a server does not work. Tasks are accepted as long as the database works: Temporal and NATS may be away
-    for a while and nothing is lost, but nothing moves either."""
+    """503 where a server does not work. Tasks are accepted as long as the database works: NATS (and Temporal,
+    which the relay and the workers talk to) may be away for a while and nothing is lost, but nothing moves either."""
     states = await asyncio.gather(*(_state(name, probe) for name, probe in parts.probes.items()))
     servers = dict(zip(parts.probes, states, strict=True))
     ready: State = "ok" if all(state == "ok" for state in states) else "unavailable"

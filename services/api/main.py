@@ -8,8 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import uvicorn
 from sqlalchemy import text
-from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from services import lifecycle, telemetry
 from services.api.app import create_app
@@ -17,7 +15,6 @@ from services.api.auth import Keyring
 from services.api.hub import Hub
 from services.api.limits import LimitChecks
 from services.api.parts import Parts, Probe
-from services.api.workflows import Workflows
 from services.mailbox import link as nats
 from services.mailbox import subjects
 from services.mailbox.link import Link
@@ -29,7 +26,6 @@ from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.storage import storage_of
 from services.store.database import Database
-from services.temporal import runtime as temporal_runtime
 
 _GRACE_S = 2
 """What requests under way get to end; streams are told to at once."""
@@ -53,7 +49,6 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         parts.hub.close()
         server.should_exit = True
         await serving
-        await parts.workflows.close()
         if not stop.is_set():
             raise RuntimeError(f"cannot serve on {settings.api_host}:{settings.api_port}")
 
@@ -68,13 +63,6 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.push_async_callback(objects.close)
         link = await nats.connect(settings, "api", wait_s=1.0)
         stack.push_async_callback(link.close)
-        temporal = await Client.connect(
-            settings.temporal_address,
-            namespace=settings.temporal_namespace,
-            data_converter=pydantic_data_converter,
-            runtime=temporal_runtime(),
-            lazy=True,
-        )
         runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value(), patience_s=1.0)
         await stack.enter_async_context(runner)
         hub, live = Hub(db), NatsLive(link)
@@ -84,12 +72,11 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             keyring=Keyring(db),
             objects=objects,
             live=live,
-            workflows=Workflows(temporal, db, live),
             limits=LimitChecks(runner),
             storage=storage_of(settings),
             hub=hub,
             recorder=Recorder(db, objects, prompts()),
-            probes=_probes(db, objects, link, temporal),
+            probes=_probes(db, objects, link),
             model_configured=bool(settings.model_base_url and (settings.model_full or settings.model_fast)),
         )
 
@@ -105,7 +92,7 @@ async def _feed(hub: Hub, link: Link) -> None:
     await link.subscribe(subjects.ALL_LIVE, delta)
 
 
-def _probes(db: Database, objects: S3Objects, link: Link, temporal: Client) -> dict[str, Probe]:
+def _probes(db: Database, objects: S3Objects, link: Link) -> dict[str, Probe]:
     async def database() -> None:
         async with db.begin() as conn:
             await conn.execute(text("SELECT 1 FROM tasks LIMIT 1"))
@@ -115,11 +102,7 @@ def _probes(db: Database, objects: S3Objects, link: Link, temporal: Client) -> d
             raise ConnectionError("not connected")
         await link.client.flush(2)
 
-    async def workflows() -> None:
-        if not await temporal.service_client.check_health():
-            raise ConnectionError("not serving")
-
-    return {"database": database, "objects": objects.ping, "nats": nats_link, "temporal": workflows}
+    return {"database": database, "objects": objects.ping, "nats": nats_link}
 
 
 def _config(settings: Settings, parts: Parts) -> uvicorn.Config:

@@ -9,7 +9,6 @@ from fastapi import Depends, Request
 from services.api.auth import Keyring
 from services.api.hub import Hub
 from services.api.limits import LimitChecks
-from services.api.workflows import Workflows
 from services.recording.recorder import Recorder
 from services.storage import Storage
 from services.store.database import Database
@@ -27,7 +26,6 @@ class Parts:
     keyring: Keyring
     objects: Objects
     live: Live
-    workflows: Workflows
     limits: LimitChecks
     storage: Storage
     hub: Hub

@@ -11,7 +11,6 @@ from agents.contracts.artifact import BlobRef
 from agents.contracts.base import Edge
 from agents.contracts.errors import ErrorCode, FieldProblem, LonghaulError
 from agents.contracts.page import TaskPage
-from agents.contracts.run import TaskRef
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
 from agents.tools.registry import work_tools
 from services.api import cursor as cursors
@@ -49,7 +48,8 @@ class CancelQuery(Edge):
 
 @router.post("", status_code=202, summary="Submit a task", openapi_extra=body_of(TaskSpec, SPEC_EXAMPLES))
 async def submit(request: Request, response: Response, caller: Submitter, parts: Using, key: Key = None) -> TaskView:
-    """Accept a task. The answer comes once the task is stored: from then on it will be worked on."""
+    """Accept a task. The answer comes once the task is stored: from then on it waits for its turn, and will be worked
+    on whatever happens."""
     spec = await read_json(request, TaskSpec)
     _check_paths(spec)
     _check_tools(spec)
@@ -100,9 +100,9 @@ async def cancel(
     `ALREADY_FINISHED` for a task that completed or failed."""
     async with parts.db.begin() as conn:
         done = await tasks.cancel(conn, caller.tenant_id, task_id)
+    await parts.live.poke()
     if done.control_seq is not None:
-        await parts.live.poke()
-        parts.workflows.wake_soon(TaskRef(tenant_id=caller.tenant_id, task_id=task_id), done.control_seq)
+        await parts.live.control(caller.tenant_id, task_id)
         await parts.hub.wait_for_end(caller.tenant_id, task_id, query.wait_s)
     async with parts.db.begin() as conn:
         view = await task_views.view(conn, caller.tenant_id, task_id)
@@ -132,7 +132,6 @@ async def _accept(parts: Parts, tenant_id: str, spec: TaskSpec, once: Once | Non
         if once is not None:
             await idempotency.keep(conn, once, view, f"/v1/tasks/{view.id}")
     await parts.live.poke()
-    parts.workflows.start_soon(TaskRef(tenant_id=tenant_id, task_id=view.id))
     return view
 
 

@@ -14,11 +14,11 @@ from rich.text import Text
 
 from agents.contracts.event import Event
 from agents.contracts.model import Delta
-from agents.contracts.task import TaskView
+from agents.contracts.task import SLOT, TaskView
 from services.cli.connect import Access
 from services.cli.styles import Line, dim
 from services.cli.tree import Picture
-from services.cli.words import age, lines_of, one_line
+from services.cli.words import age, awaited, lines_of, one_line
 from services.client import ClientError, LonghaulApiError
 
 POLL_S = 1.0
@@ -149,6 +149,8 @@ def _screen(console: Console, pictures: dict[Watched, Picture]) -> Iterator[Scre
 def _still(view: TaskView, link: str) -> Iterator[Line]:
     if link != "ok":
         yield dim(f"link {link}")
+    if view.queue_position:
+        yield dim(f"{view.status.value} for {awaited(view.waiting_for or SLOT, view.queue_position)}")
     for agent in view.agents:
         if agent.state != "finished":
             yield dim(

@@ -93,7 +93,7 @@ def get(task: Task, as_json: AsJson = False, data_dir: DataDirOption = None) -> 
         if as_json:
             typer.echo(view.model_dump_json(indent=1))
             return
-        waiting = f" for {awaited(view.waiting_for)}" if view.waiting_for else ""
+        waiting = f" for {awaited(view.waiting_for, view.queue_position)}" if view.waiting_for else ""
         reason = _reason(view)
         typer.echo(f"{view.id}  {view.status.value}{waiting}{reason}")
         typer.echo(f"  {one_line(view.instruction)}")

@@ -78,7 +78,7 @@ class Picture:
         return Group(*lines)
 
     def _head(self, view: TaskView, now: datetime) -> Text:
-        waiting = f" for {awaited(view.waiting_for)}" if view.waiting_for else ""
+        waiting = f" for {awaited(view.waiting_for, view.queue_position)}" if view.waiting_for else ""
         head = Text(f"{self.label or view.id}  ", style="bold")
         head.append(f"{view.status.value}{waiting}", style="yellow" if waiting else "bold cyan")
         spent = f"{count(view.turns, 'turn')}  {view.usage.tokens:,} tokens"

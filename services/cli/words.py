@@ -8,6 +8,7 @@ from shlex import quote
 from agents.contracts.errors import ErrorInfo
 from agents.contracts.event import Event
 from agents.contracts.model import Usage
+from agents.contracts.task import SLOT
 from services.cli.styles import Line, bad, command, dim, good, plain, warn
 
 _COMMAND_CHARS = 110
@@ -43,12 +44,15 @@ _AWAITED = {
     "approval": "a person's decision (`longhaul approvals` lists what waits)",
     "person": "your answer",
     "agent": "another agent's answer",
+    SLOT: "its turn, other tasks are running",
 }
 
 
-def awaited(what: str) -> str:
-    """What a task waits for. What passes without anybody's doing, and what does not, must be said."""
-    return _AWAITED.get(what) or one_line(what)
+def awaited(what: str, position: int | None = None) -> str:
+    """What a task waits for. What passes without anybody's doing, and what does not, must be said; so is the place in
+    the queue."""
+    place = f" (number {position} of your queue)" if position else ""
+    return _AWAITED.get(what, one_line(what)) + place
 
 
 def arguments_line(arguments: str) -> str:

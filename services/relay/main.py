@@ -6,7 +6,7 @@ It starts, stays up and recovers whatever of Postgres, NATS and Temporal is away
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 
 from temporalio.client import Client
@@ -16,9 +16,11 @@ from services import lifecycle, telemetry
 from services.mailbox import subjects
 from services.mailbox.link import connect
 from services.mailbox.live import NatsLive
+from services.relay.admission import Admission
 from services.relay.dead_workers import DeadWorkers
 from services.relay.loop import repeat
 from services.relay.mail import Mailroom, PostBag
+from services.relay.old_answers import purge
 from services.relay.outbox import Outbox
 from services.relay.questions import close_questions
 from services.relay.reservations import settle_orphans
@@ -46,29 +48,32 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         runtime=temporal_runtime(),
         lazy=True,
     )
-    poked = tuple(asyncio.Event() for _ in range(3))  # one for each that is hurried: each clears its own
-    await link.subscribe(subjects.WAKE_OUTBOX, lambda _subject, _body: _set(poked))
+    names = ("outbox", "messages", "queue", "waiting", "cancels")
+    pokes = {name: asyncio.Event() for name in names}  # one for each that is hurried: each clears its own
+    await link.subscribe(subjects.WAKE_OUTBOX, lambda _subject, _body: _set(pokes.values()))
     workflows = Workflows(temporal, WORKFLOW_QUEUE)
     reconciler = Reconciler(db, workflows, NatsLive(link))
+    admission = Admission(db, reconciler, settings.running_tasks)
     runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value(), patience_s=0)
     reaper = Reaper(db, runner)
     outbox, waker = Outbox(db, link), Waker(db, workflows)
-    post, mailroom = PostBag(db, link), Mailroom(db, link, poked[1].set)
+    post, mailroom = PostBag(db, link), Mailroom(db, link, pokes["waiting"].set)
     log.info("the relay is up")
     work = (
-        repeat("outbox", outbox.drain, stop, every_s=0.25, idle_max_s=1.0, wake=poked[0]),
-        repeat("messages", post.drain, stop, every_s=0.25, idle_max_s=1.0, wake=poked[2]),
+        repeat("outbox", outbox.drain, stop, every_s=0.25, idle_max_s=1.0, wake=pokes["outbox"]),
+        repeat("messages", post.drain, stop, every_s=0.25, idle_max_s=1.0, wake=pokes["messages"]),
         repeat("mailroom", mailroom.take, stop, every_s=0.05),
         repeat("stranded", mailroom.deliver_stranded, stop, every_s=5.0),
         repeat("unanswerable", partial(close_questions, db), stop, every_s=5.0),
-        repeat("waiting", waker.wake_waiting, stop, every_s=1.0, wake=poked[1]),
-        repeat("starts", reconciler.start_missing, stop, every_s=1.0),
+        repeat("waiting", waker.wake_waiting, stop, every_s=1.0, wake=pokes["waiting"]),
+        repeat("queue", admission.round, stop, every_s=1.0, wake=pokes["queue"]),
         repeat("dead workers", DeadWorkers(temporal).release, stop, every_s=0.5),
-        repeat("cancels", reconciler.remind_of_cancels, stop, every_s=5.0),
+        repeat("cancels", reconciler.tell_of_cancels, stop, every_s=1.0, wake=pokes["cancels"]),
         repeat("approvals", partial(expire_due, db), stop, every_s=1.0),
         repeat("sandboxes", reaper.reap, stop, every_s=60.0),
         repeat("stalled", reconciler.find_stalled, stop, every_s=30.0),
         repeat("reservations", partial(settle_orphans, db), stop, every_s=30.0),
+        repeat("old answers", partial(purge, db), stop, every_s=60.0),
     )
     try:
         await asyncio.gather(*work)
@@ -78,7 +83,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         await db.close()
 
 
-def _set(events: Sequence[asyncio.Event]) -> None:
+def _set(events: Iterable[asyncio.Event]) -> None:
     for event in events:
         event.set()
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, TypeVar
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, and_, select
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -15,6 +17,7 @@ from agents.contracts.event import TaskStalled
 from agents.contracts.run import AgentRef, TaskRef
 from services.store import events
 from services.store.database import Database
+from services.store.queue import UNSTARTED, of_start
 from services.store.tables import events as event_rows
 from services.store.tables import task_starts, tasks
 from services.store.tasks import mark_started
@@ -29,6 +32,15 @@ T = TypeVar("T")
 _PATIENCE = timedelta(seconds=5)
 _BATCH = 100
 _SIDE_BY_SIDE = 8
+
+_OPEN = and_(tasks.c.admitted_at.is_not(None), tasks.c.ended_at.is_(None))
+CANCELLING = (
+    select(tasks.c.id, tasks.c.tenant_id, tasks.c.epoch, tasks.c.control_seq)
+    .where(tasks.c.cancel_requested_at.is_not(None), tasks.c.ended_at.is_(None))
+    .where(of_start(task_starts.c.started_at.is_not(None)))
+    .order_by(tasks.c.id)
+)
+IDLE = select(tasks.c.id, tasks.c.tenant_id).where(_OPEN).order_by(tasks.c.id)
 
 
 class Workflows:
@@ -68,47 +80,29 @@ class Reconciler:
         self._live = live
         self._after = ""
         self._told: set[str] = set()
+        self._signalled: dict[str, float] = {}
 
-    async def start_missing(self, *, older_than_s: float = 1.0) -> bool:
-        """Start the workflow of every accepted task that has none (its API died in between, or Temporal was away)."""
-        query = (
-            select(task_starts.c.task_id, task_starts.c.tenant_id, tasks.c.epoch)
-            .join(tasks, tasks.c.id == task_starts.c.task_id)
-            .where(task_starts.c.started_at.is_(None), task_starts.c.created_at < _ago(older_than_s))
-            .order_by(task_starts.c.created_at)
-            .limit(_BATCH)
-        )
-        rows = await self._read(query)
+    async def start_missing(self) -> bool:
+        """Start the workflow of every admitted task that has none."""
+        rows = await self._read(UNSTARTED.limit(_BATCH))
         await each(rows, self._start)
         return len(rows) == _BATCH
 
-    async def remind_of_cancels(self) -> bool:
-        """Signal every task whose cancel has been asked for and that has not ended."""
-        query = (
-            select(tasks.c.id, tasks.c.tenant_id, tasks.c.epoch, tasks.c.control_seq)
-            .join(task_starts, task_starts.c.task_id == tasks.c.id)
-            .where(
-                tasks.c.ended_at.is_(None),
-                tasks.c.cancel_requested_at.is_not(None),
-                task_starts.c.started_at.is_not(None),
-            )
-        )
-        await each(await self._read(query), self._remind)
+    async def tell_of_cancels(self, *, again_s: float = 5.0) -> bool:
+        """Signal every task whose cancel has been asked for and that has not ended: a new one at once, the others again
+        after `again_s`."""
+        rows = await self._read(CANCELLING)
+        now = time.monotonic()
+        self._signalled = {row.id: self._signalled.get(row.id, -inf) for row in rows}
+        await each([row for row in rows if now - self._signalled[row.id] >= again_s], self._signal)
         return False
 
     async def find_stalled(self, *, idle_s: float = 60.0) -> bool:
         """Tell, once a task, of open tasks whose workflow is gone. They are not started again: what the lost workflow
         was at is not known. Looks at a hundred idle tasks a round."""
         query = (
-            select(tasks.c.id, tasks.c.tenant_id)
-            .join(task_starts, task_starts.c.task_id == tasks.c.id)
-            .where(
-                tasks.c.ended_at.is_(None),
-                tasks.c.id > self._after,
-                tasks.c.updated_at < _ago(idle_s),
-                task_starts.c.started_at < _ago(min(idle_s, 15.0)),
-            )
-            .order_by(tasks.c.id)
+            IDLE.where(tasks.c.id > self._after, tasks.c.updated_at < _ago(idle_s))
+            .where(of_start(task_starts.c.started_at < _ago(min(idle_s, 15.0))))
             .limit(_BATCH)
         )
         rows = await self._read(query)
@@ -121,18 +115,18 @@ class Reconciler:
             return (await conn.execute(query)).all()
 
     async def _start(self, row: Row[Any]) -> None:
-        await self._workflows.start(TaskRef(tenant_id=row.tenant_id, task_id=row.task_id, epoch=row.epoch))
+        await self._workflows.start(TaskRef(tenant_id=row.tenant_id, task_id=row.id, epoch=row.epoch))
         async with self._db.begin() as conn:
-            await mark_started(conn, row.tenant_id, row.task_id)
-        log.info("a missing workflow was started", extra={"task_id": row.task_id})
+            await mark_started(conn, row.tenant_id, row.id)
 
-    async def _remind(self, row: Row[Any]) -> None:
+    async def _signal(self, row: Row[Any]) -> None:
         await self._live.control(row.tenant_id, row.id)
         if not await self._workflows.signal(row.id, row.control_seq):
             # its workflow is gone: a new one finds the cancel, ends what is left and says so
             await self._workflows.start(
                 TaskRef(tenant_id=row.tenant_id, task_id=row.id, epoch=row.epoch), even_if_it_ran=True
             )
+        self._signalled[row.id] = time.monotonic()
 
     async def _tell_if_gone(self, row: Row[Any]) -> None:
         if await self._workflows.running(row.id):

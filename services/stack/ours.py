@@ -18,14 +18,14 @@ WORKERS = 2
 TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY"}
 _SERVERS = ("PG_", "TEMPORAL_", "NATS_")
 _NEEDS: Mapping[str, tuple[str, ...]] = {
-    "api": (*_SERVERS, "S3_", "API_", "STORAGE_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
+    "api": ("PG_", "NATS_", "S3_", "API_", "STORAGE_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
     "worker": (*_SERVERS, "S3_", "STORAGE_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_"),
-    "relay": (*_SERVERS, "RUNNER_"),
+    "relay": (*_SERVERS, "RUNNER_", "RUNNING_TASKS"),
     "runner": ("RUNNER_", "STORAGE_"),
     "migrate": ("PG_",),
 }
 """Beginnings of the variables that a role gets; it can lose no secret that it never had."""
-_THEIRS = ("LONGHAUL_MODEL_", "LONGHAUL_APPROVAL_")
+_THEIRS = ("LONGHAUL_MODEL_", "LONGHAUL_APPROVAL_", "LONGHAUL_RUNNING_TASKS")
 """What the user sets for our processes."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 _PASSED_ON = (*_PROXIES, "SSL_CERT_FILE", "SSL_CERT_DIR")

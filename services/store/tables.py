@@ -26,6 +26,9 @@ JSONB = postgresql.JSONB(none_as_null=True)
 ROW_CAP_BYTES = 16 * 1024
 """What one JSON or text column may hold; the rest goes to S3 by digest."""
 
+QUEUED = "admitted_at IS NULL AND ended_at IS NULL"
+"""Which tasks wait for a place."""
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -79,6 +82,7 @@ idempotency = Table(
     Column("answer", JSONB, nullable=False),
     _time("created_at", nullable=False),
     PrimaryKeyConstraint("tenant_id", "key"),
+    Index("ix_idempotency_age", "created_at"),
 )
 
 tasks = Table(
@@ -104,6 +108,8 @@ tasks = Table(
     Column("plan_revision", Integer, nullable=False, server_default=text("0")),
     _time("created_at", nullable=False),
     _time("updated_at", nullable=False),
+    # when it left the queue: from then on its workflow is started, and it holds a place until it ends
+    _time("admitted_at"),
     _time("started_at"),
     _time("ended_at"),
     _time("deadline_at"),
@@ -124,7 +130,12 @@ tasks = Table(
     _count("reserved_cost_micro"),
     Column("budget_warned", Boolean, nullable=False, server_default=text("false")),
     Index("ix_tasks_page", "tenant_id", "created_at", "id"),
-    Index("ix_tasks_open", "status", postgresql_where=text("ended_at IS NULL")),
+    Index("ix_tasks_page_of_status", "tenant_id", "status", "created_at", "id"),
+    Index("ix_tasks_queue", "tenant_id", "created_at", "id", postgresql_where=text(QUEUED)),
+    Index("ix_tasks_queue_deadline", "deadline_at", postgresql_where=text(f"{QUEUED} AND deadline_at IS NOT NULL")),
+    Index("ix_tasks_admitted", "id", postgresql_where=text("admitted_at IS NOT NULL AND ended_at IS NULL")),
+    Index("ix_tasks_served", "tenant_id", "admitted_at"),
+    Index("ix_tasks_cancelling", "id", postgresql_where=text("cancel_requested_at IS NOT NULL AND ended_at IS NULL")),
 )
 
 task_starts = Table(

@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, Select, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.base import read_stored
@@ -34,6 +34,7 @@ async def write_end(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: date
     """Write the end once. A cancel that was asked for before this is what the task ends by: its sender was told so."""
     mine = (agents.c.tenant_id == task.tenant_id, agents.c.task_id == task.task_id)
     await conn.execute(select(agents.c.id).where(*mine).order_by(agents.c.id).with_for_update(key_share=True))
+    await conn.execute(_open_reservations(task).order_by(budget_reservations.c.key).with_for_update())
     row = await locked_anyhow(conn, task)
     if row.ended_at is not None:
         error = read_stored(ErrorInfo, row.error) if row.error is not None else None
@@ -61,6 +62,15 @@ async def write_end(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: date
     await conn.execute(update(tasks).where(tasks.c.tenant_id == task.tenant_id, tasks.c.id == row.id).values(values))
     await tell(conn, task, at, drafts)
     return end
+
+
+def _open_reservations(task: TaskRef) -> Select[Any]:
+    """Locked before the task, as everywhere; with the agents locked no new ones come."""
+    return select(budget_reservations.c.key).where(
+        budget_reservations.c.tenant_id == task.tenant_id,
+        budget_reservations.c.task_id == task.task_id,
+        budget_reservations.c.settled_at.is_(None),
+    )
 
 
 async def _close_rounds(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: datetime) -> list[Draft]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select, tuple_
+from sqlalchemy import Select, and_, func, select, tuple_, union_all
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,6 +13,7 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.model import Usage
 from agents.contracts.task import AgentView, CheckResult, StepView, TaskResult, TaskStatus, TaskSummary, TaskView
 from services.store.artifacts import of_task
+from services.store.queue_position import position
 from services.store.tables import agents, checks, steps, tasks
 
 SUMMARY_CHARS = 200
@@ -72,6 +73,7 @@ async def view(conn: AsyncConnection, tenant_id: str, task_id: str) -> TaskView:
     return TaskView.model_validate(
         {
             **_summary(row),
+            "queue_position": await position(conn, tenant_id, row),
             "limits": row["spec"]["limits"],
             "checks": row["spec"]["checks"],
             "steps": await _steps(conn, tenant_id, row),
@@ -90,16 +92,28 @@ async def page(
     statuses: Sequence[TaskStatus] = (),
 ) -> list[TaskSummary]:
     """`limit` tasks behind a place, ordered by the time of acceptance and then the id."""
+    query = page_query(tenant_id, limit=limit, behind=behind, newest_first=newest_first, statuses=statuses)
+    return [TaskSummary.model_validate(_summary(row)) for row in (await conn.execute(query)).mappings()]
+
+
+def page_query(
+    tenant_id: str, *, limit: int, behind: Position | None, newest_first: bool, statuses: Sequence[TaskStatus]
+) -> Any:
+    """The query of `page`. Each status is read in its own order and cut, then they are merged: so nothing is sorted
+    but `limit` rows a status, however many tasks the tenant has."""
     query: Select[Any] = select(*_SUMMARY).where(tasks.c.tenant_id == tenant_id)
-    if statuses:
-        query = query.where(tasks.c.status.in_([status.value for status in statuses]))
     place = tuple_(tasks.c.created_at, tasks.c.id)
     if behind is not None:
         at = tuple_(behind.created_at, behind.id)
         query = query.where(place < at if newest_first else place > at)
     columns = (tasks.c.created_at, tasks.c.id)
     query = query.order_by(*(c.desc() for c in columns) if newest_first else columns).limit(limit)
-    return [TaskSummary.model_validate(_summary(row)) for row in (await conn.execute(query)).mappings()]
+    chosen = sorted({status.value for status in statuses})
+    if len(chosen) < 2:
+        return query.where(*(tasks.c.status == status for status in chosen))
+    every = union_all(*(query.where(tasks.c.status == status).subquery().select() for status in chosen)).subquery()
+    order = (every.c.created_at, every.c.id)
+    return every.select().order_by(*(c.desc() for c in order) if newest_first else order).limit(limit)
 
 
 async def result(conn: AsyncConnection, tenant_id: str, task_id: str) -> TaskResult:

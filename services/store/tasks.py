@@ -10,9 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from agents.contracts.artifact import BlobRef
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.event import TaskCreated, TaskStatusChanged, excerpt
-from agents.contracts.task import TaskSpec, TaskStatus, TaskView
+from agents.contracts.run import TaskEnd, TaskRef
+from agents.contracts.task import SLOT, StopReason, TaskSpec, TaskStatus, TaskView
 from services.store import events, task_views
 from services.store.tables import task_starts, tasks
+from services.store.task_ends import write_end
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def _columns(new: NewTask, now: Any) -> dict[str, Any]:
         "tier": spec.tier,
         "metadata": spec.metadata,
         "status": TaskStatus.QUEUED.value,
+        "waiting_for": SLOT,
         "deadline_at": None if limits.wall_s is None else now + timedelta(seconds=limits.wall_s),
         "last_seq": 1,
         "tokens_limit": limits.tokens,
@@ -80,14 +83,19 @@ async def mark_started(conn: AsyncConnection, tenant_id: str, task_id: str) -> N
 
 
 async def cancel(conn: AsyncConnection, tenant_id: str, task_id: str) -> Cancelled:
-    """Ask for the end of a task. Asking again changes nothing and gives the same control number.
+    """Ask for the end of a task. Asking again changes nothing and gives the same control number. One that still waits
+    for its turn ends here and now: nothing of it runs.
 
     Raises:
         LonghaulError: ``NOT_FOUND``; ``ALREADY_FINISHED`` where it ended in another way.
     """
     mine = (tasks.c.tenant_id == tenant_id, tasks.c.id == task_id)
-    columns = (tasks.c.status, tasks.c.cancel_requested_at, tasks.c.control_seq, func.now().label("now"))
-    row = (await conn.execute(select(*columns).where(*mine).with_for_update())).mappings().first()
+    columns = (tasks.c.epoch, tasks.c.status, tasks.c.cancel_requested_at, tasks.c.control_seq, tasks.c.admitted_at)
+    row = (
+        (await conn.execute(select(*columns, func.now().label("now")).where(*mine).with_for_update()))
+        .mappings()
+        .first()
+    )
     if row is None:
         raise task_views.not_found(task_id)
     status = TaskStatus(row["status"])
@@ -97,6 +105,10 @@ async def cancel(conn: AsyncConnection, tenant_id: str, task_id: str) -> Cancell
         raise LonghaulError(ErrorCode.ALREADY_FINISHED, f"task {task_id} has already {status.value}")
     if row["cancel_requested_at"] is not None:
         return Cancelled(control_seq=row["control_seq"])
+    if row["admitted_at"] is None:
+        task = TaskRef(tenant_id=tenant_id, task_id=task_id, epoch=row["epoch"])
+        await write_end(conn, task, TaskEnd(stop_reason=StopReason.CANCELLED), row["now"])
+        return Cancelled(control_seq=None)
     control_seq = row["control_seq"] + 1
     await conn.execute(
         update(tasks)

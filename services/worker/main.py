@@ -67,7 +67,7 @@ def wire(world: World, rules: BurstRules, elsewhere: Elsewhere, toolbox: Toolbox
     bench = SandboxBench(runner, objects, clock, SqlPost(db))
     ports = Ports(ledger, world.model, runner, world.live, bench, clock)
     tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, objects, clock), SqlSteps(db, clock)
-    of_task = TaskActivities(tasks, runner, objects, elsewhere)
+    of_task = TaskActivities(tasks, runner, objects, world.live, elsewhere)
     of_round = RoundActivities(rounds, steps, runner, elsewhere)
     of_review = ReviewActivities(tasks, rounds, steps, runner, elsewhere)
     return Activities(

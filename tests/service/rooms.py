@@ -65,6 +65,7 @@ async def add_task(conn: AsyncConnection, *, tenant_id: str = "default", started
         "tier": "auto",
         "metadata": {},
         "status": "queued",
+        "admitted_at": now if started else None,
         "created_at": now,
         "updated_at": now,
         "turns_limit": 500,

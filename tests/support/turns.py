@@ -190,6 +190,7 @@ async def new_task(parts: Parts, tenant_id: str, limits: Limits, **spec: Any) ->
         "tier": full.tier,
         "metadata": {},
         "status": "queued",
+        "admitted_at": now,  # by us: the stack's relay leaves it alone
         "created_at": now,
         "updated_at": now,
         "tokens_limit": limits.tokens,

@@ -22,7 +22,7 @@ from agents.tools.submit_review import SubmitReview
 from workflows.activities.doing import Elsewhere, doing
 from workflows.briefs import LISTING_MAX, Scene, write_brief
 from workflows.names import SANDBOX_FENCE, harness, task_of, workspace_id
-from workflows.ports import Objects, Runner
+from workflows.ports import Live, Objects, Runner
 from workflows.task_ports import Closing, RoundStore, StepStore, TaskStore
 
 GONE = (ErrorCode.SANDBOX_NOT_FOUND, ErrorCode.SANDBOX_LOST)
@@ -31,10 +31,11 @@ GONE = (ErrorCode.SANDBOX_NOT_FOUND, ErrorCode.SANDBOX_LOST)
 class TaskActivities:
     """Begin, fill the workspace, finish."""
 
-    def __init__(self, tasks: TaskStore, runner: Runner, objects: Objects, elsewhere: Elsewhere) -> None:
+    def __init__(self, tasks: TaskStore, runner: Runner, objects: Objects, live: Live, elsewhere: Elsewhere) -> None:
         self._tasks = tasks
         self._runner = runner
         self._objects = objects
+        self._live = live
         self._elsewhere = elsewhere
 
     @activity.defn(name="begin_task")
@@ -77,7 +78,9 @@ class TaskActivities:
         closing = await self._tasks.closing(finish.task)
         if not closing.ended:
             await quiet(self._runner, finish.task, closing)
-        return await self._tasks.finish(finish.task, finish.end)
+        end = await self._tasks.finish(finish.task, finish.end)
+        await self._live.poke()  # its place is free for another task
+        return end
 
 
 async def quiet(runner: Runner, task: TaskRef, closing: Closing) -> None:

@@ -14,7 +14,7 @@ from services.objects.s3 import S3Objects
 from services.settings import Settings
 from services.stack.servers import postgres
 from services.store.database import Database
-from tests.service.api.process import ApiProcess, free_port
+from tests.service.api.process import ApiProcess
 from tests.service.api.world import Tenant, Writer, make_tenant
 from tests.service.rooms import fresh_database
 from tests.support.stack import Stack
@@ -22,10 +22,10 @@ from tests.support.stack import Stack
 
 @pytest.fixture(scope="session")
 def stack_settings(stack: Stack) -> Iterator[Settings]:
-    """The stack's servers with a database of our own and without Temporal: here the tests play the workers, and the
+    """The stack's servers with a database of our own: here the tests play the workers, and the
     stack's own must not touch these tasks."""
     admin = {"pg_user": postgres.ADMIN, "pg_password": SecretStr(stack.secrets.pg_admin_password)}
-    settings = stack.settings("api").model_copy(update={**admin, "temporal_address": f"127.0.0.1:{free_port()}"})
+    settings = stack.settings("api").model_copy(update=admin)
     room = fresh_database(settings)
     with asyncio.Runner() as runner:
         yield runner.run(room.__aenter__())

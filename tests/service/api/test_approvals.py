@@ -116,6 +116,7 @@ async def test_an_unknown_decision_is_none(http: httpx.AsyncClient, writer: Writ
 
 async def test_a_cancelled_task_takes_no_decision(http: httpx.AsyncClient, writer: Writer) -> None:
     task_id = await submit(http)
+    await writer.admit(task_id)
     approval_id = await writer.approval(task_id)
     await http.post(f"/v1/tasks/{task_id}/cancel")
     answer = await decide(http, approval_id, "approve")

@@ -38,6 +38,7 @@ async def test_every_method(tenant: Tenant, writer: Writer, objects: S3Objects, 
         with pytest.raises(LonghaulApiError) as early:
             await client.result(task.id)
         assert early.value.code is ErrorCode.NOT_FINISHED
+        await writer.admit(task.id)
         assert (await client.cancel(task.id)).status is TaskStatus.CANCELLING
         other = await client.submit(SPEC)
         asked = await writer.approval(other.id)
@@ -61,7 +62,7 @@ def test_the_blocking_one(someone: Tenant, tmp_path: Path) -> None:
         assert client.upload(b"x", "x").bytes == 1
         first = next(iter(client.stream(task.id)))
         assert isinstance(first, Event)
-        assert client.cancel(task.id, 0.1).status is TaskStatus.CANCELLING
+        assert client.cancel(task.id, 0.1).status is TaskStatus.CANCELLED
         assert client.events(task.id).last_seq == 2
         assert client.approvals(task.id).data == []
         assert client.artifacts(task.id) == []

@@ -187,6 +187,7 @@ async def test_limits_that_nobody_can_promise(own_api: ApiProcess, db: Database)
 
 async def test_cancel(http: httpx.AsyncClient, db: Database, writer: Writer) -> None:
     task_id = await submit(http)
+    await writer.admit(task_id)
     for _ in range(2):
         answer = await http.post(f"/v1/tasks/{task_id}/cancel")
         assert (answer.status_code, answer.json()["status"]) == (202, "cancelling")
@@ -199,6 +200,20 @@ async def test_cancel(http: httpx.AsyncClient, db: Database, writer: Writer) -> 
     assert (done.status_code, done.json()["status"]) == (200, "completed")
     late = await http.post(f"/v1/tasks/{task_id}/cancel")
     assert (late.status_code, late.json()["code"]) == (409, "ALREADY_FINISHED")
+
+
+async def test_a_cancel_in_the_queue_is_done_at_once(http: httpx.AsyncClient, db: Database) -> None:
+    first, second = await submit(http), await submit(http)
+    page = (await http.get("/v1/tasks", params={"status": "queued"})).json()["data"]
+    assert {(task["id"], task["waiting_for"]) for task in page} == {(first, "slot"), (second, "slot")}
+    assert (await http.get(f"/v1/tasks/{second}")).json()["queue_position"] == 2
+    for _ in range(2):
+        answer = await http.post(f"/v1/tasks/{first}/cancel")
+        assert (answer.status_code, answer.json()["status"], answer.json()["waiting_for"]) == (200, "cancelled", None)
+    assert (await http.get(f"/v1/tasks/{first}/result")).json()["stop_reason"] == "cancelled"
+    assert (await http.get(f"/v1/tasks/{second}")).json()["queue_position"] == 1
+    found = (await http.get(f"/v1/tasks/{first}/events")).json()["data"]
+    assert [event["data"]["type"] for event in found] == ["task.created", "task.cancelled"]
 
 
 async def test_result_comes_at_the_end(http: httpx.AsyncClient, writer: Writer, objects: S3Objects) -> None:

@@ -81,6 +81,12 @@ class Writer:
         for event in found:
             await self.link.publish(subjects.event(self._tenant.id, task_id), event.model_dump_json().encode())
 
+    async def admit(self, task_id: str) -> None:
+        """Give the task its place, as the relay does."""
+        async with self._db.begin() as conn:
+            mine = (tasks.c.tenant_id == self._tenant.id, tasks.c.id == task_id)
+            await conn.execute(update(tasks).where(*mine).values(admitted_at=datetime.now(UTC), waiting_for=None))
+
     async def begin(self, task_id: str) -> None:
         """Two ordinary events."""
         await self.write(task_id, [TaskStarted(), StepStarted(title="one", round=1)])

@@ -77,7 +77,7 @@ async def test_it_starts_with_nothing_there_and_ends_when_told(nats: NatsServer)
     nowhere = Settings(pg_port=1, nats_url="nats://127.0.0.1:1", temporal_address="127.0.0.1:1")
     with Process("-m", "services.relay.main", settings=nowhere) as relay:
         await relay.says("the relay is up")
-        await relay.says("starts: failing")
+        await relay.says("queue: failing")
         await asyncio.sleep(3)
         await ends_well(relay)
         said = relay.log()

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from sqlalchemy import select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 from temporalio import workflow
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -94,13 +95,18 @@ async def room(owner: Settings) -> AsyncIterator[Room]:
         yield Room(db, client, Reconciler(db, Workflows(client, queue), live), live, queue)  # type: ignore[arg-type]
 
 
-async def test_a_task_accepted_just_before_a_crash_is_started(room: Room) -> None:
+async def admitted(conn: AsyncConnection, **more: object) -> str:
+    """A task that has its place and no workflow yet."""
+    return await add_task(conn, started=False, admitted_at=datetime.now(UTC), **more)  # type: ignore[arg-type]
+
+
+async def test_a_task_admitted_just_before_a_crash_is_started(room: Room) -> None:
     async with room.db.begin() as conn:
-        ids = [await add_task(conn, tenant_id=t, started=False, epoch=e) for t, e in (("ann", 0), ("bob", 2))]
-    await room.reconciler.start_missing(older_than_s=60)
-    assert await room.started_at(ids[0]) is None, "its API may be starting it at this moment"
-    await room.reconciler.start_missing(older_than_s=0)
+        queued = await add_task(conn, started=False)
+        ids = [await admitted(conn, tenant_id=t, epoch=e) for t, e in (("ann", 0), ("bob", 2))]
+    await room.reconciler.start_missing()
     assert all([await room.started_at(task) for task in ids])
+    assert await room.started_at(queued) is None, "it has no place yet"
     for task, said in zip(ids, ("ann 0 [99]", "bob 2 [99]"), strict=True):
         handle = room.client.get_workflow_handle(workflow_id(task))
         await handle.signal("control", 99)
@@ -109,7 +115,7 @@ async def test_a_task_accepted_just_before_a_crash_is_started(room: Room) -> Non
 
 async def test_a_workflow_that_runs_or_has_run_is_not_started_again(room: Room) -> None:
     async with room.db.begin() as conn:
-        runs, ran = [await add_task(conn, started=False) for _ in range(2)]
+        runs, ran = [await admitted(conn) for _ in range(2)]
     handles = {}
     for task in (runs, ran):
         ref = TaskRef(tenant_id="default", task_id=task)
@@ -118,7 +124,7 @@ async def test_a_workflow_that_runs_or_has_run_is_not_started_again(room: Room) 
         )
     await handles[ran].signal("control", 99)
     await handles[ran].result()
-    await asyncio.gather(*(room.reconciler.start_missing(older_than_s=0) for _ in range(3)))
+    await asyncio.gather(*(room.reconciler.start_missing() for _ in range(3)))
     for task in (runs, ran):
         assert await room.started_at(task)
         newest = await room.client.get_workflow_handle(workflow_id(task)).describe()
@@ -129,12 +135,12 @@ async def test_a_workflow_that_runs_or_has_run_is_not_started_again(room: Room) 
 async def test_temporal_away_leaves_everything_as_it_is(room: Room) -> None:
     away = await Client.connect("127.0.0.1:1", lazy=True, data_converter=pydantic_data_converter)
     async with room.db.begin() as conn:
-        task = await add_task(conn, started=False)
+        task = await admitted(conn)
         await add_task(conn, cancel_requested_at=LONG_AGO, control_seq=1, updated_at=LONG_AGO)
     reconciler = Reconciler(room.db, Workflows(away, room.queue), room.live)  # type: ignore[arg-type]
     for work in (
-        reconciler.start_missing(older_than_s=0),
-        reconciler.remind_of_cancels(),
+        reconciler.start_missing(),
+        reconciler.tell_of_cancels(again_s=0),
         reconciler.find_stalled(idle_s=0),
     ):
         with pytest.raises(LonghaulError, match="UNAVAILABLE"):
@@ -145,27 +151,27 @@ async def test_temporal_away_leaves_everything_as_it_is(room: Room) -> None:
 
 async def test_a_cancel_is_repeated_until_the_task_ends(room: Room) -> None:
     async with room.db.begin() as conn:
-        task = await add_task(conn, started=False)
+        task = await admitted(conn)
         await add_task(conn)  # nobody wants this one to end
         await add_task(conn, cancel_requested_at=LONG_AGO, ended_at=LONG_AGO, control_seq=5)
-    await room.reconciler.start_missing(older_than_s=0)
+    await room.reconciler.start_missing()
     async with room.db.begin() as conn:
         now = {"cancel_requested_at": datetime.now(UTC), "control_seq": 7}
         await conn.execute(update(tasks).where(tasks.c.id == task).values(now))
-    for _ in range(2):
-        await room.reconciler.remind_of_cancels()
+    for again_s in (5, 5, 0):
+        await room.reconciler.tell_of_cancels(again_s=again_s)
     assert room.live.controls == [("default", task)] * 2
     async with room.db.begin() as conn:
         await conn.execute(update(tasks).where(tasks.c.id == task).values(control_seq=99))
-    await room.reconciler.remind_of_cancels()
+    await room.reconciler.tell_of_cancels(again_s=0)
     handle = room.client.get_workflow_handle(workflow_id(task))
     assert await asyncio.wait_for(handle.result(), 10) == "default 0 [7, 7, 99]"
 
 
 async def test_a_task_whose_workflow_is_gone_is_told_of_once_and_not_started_again(room: Room) -> None:
     async with room.db.begin() as conn:
-        gone, runs, ended, cancelling = [await add_task(conn, started=False) for _ in range(4)]
-    await room.reconciler.start_missing(older_than_s=0)
+        gone, runs, ended, cancelling = [await admitted(conn) for _ in range(4)]
+    await room.reconciler.start_missing()
     for task in (gone, ended, cancelling):
         await room.client.get_workflow_handle(workflow_id(task)).terminate()
     async with room.db.begin() as conn:
@@ -174,7 +180,7 @@ async def test_a_task_whose_workflow_is_gone_is_told_of_once_and_not_started_aga
         await conn.execute(update(tasks).where(tasks.c.id == ended).values(ended_at=LONG_AGO))
         asked = {"cancel_requested_at": LONG_AGO, "control_seq": 1}
         await conn.execute(update(tasks).where(tasks.c.id == cancelling).values(asked))
-    await room.reconciler.remind_of_cancels()
+    await room.reconciler.tell_of_cancels(again_s=0)
     assert await room.stalled() == []
     again = await room.client.get_workflow_handle(workflow_id(cancelling)).describe()
     assert again.status is WorkflowExecutionStatus.RUNNING  # it finds the cancel and ends the task
@@ -182,7 +188,7 @@ async def test_a_task_whose_workflow_is_gone_is_told_of_once_and_not_started_aga
     for _ in range(2):
         await room.reconciler.find_stalled()
         await other.find_stalled(idle_s=0)
-        await other.remind_of_cancels()
+        await other.tell_of_cancels(again_s=0)
     assert await room.stalled() == [gone]
     await room.client.get_workflow_handle(workflow_id(cancelling)).terminate()
     await room.client.get_workflow_handle(workflow_id(runs)).terminate()
