@@ -62,7 +62,7 @@ def test_demo(checkout: Path, place: Path) -> None:
 
     data = place / "dätä of mine" / "x"
     done = subprocess.run(
-        [sys.executable, "-m", "services.cli.main", "demo", "--data-dir", str(data), "--port", "0"],
+        [sys.executable, "-m", "services.cli.main", "demo", "code_repair", "--data-dir", str(data), "--port", "0"],
         cwd=checkout,
         env=odd_environment(),
         preexec_fn=odd,
