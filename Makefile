@@ -47,8 +47,8 @@ check: .venv/.project ## lint, format, types, import rules, docs
 bench: setup ## one benchmark: NAME=turn
 	@$(PY) -m tests.bench $(NAME) $(ARGS)
 
-fault: setup ## kills under running tasks
-	@$(PY) -m pytest tests/fault $(ARGS)
+fault: setup ## kills under running tasks, at moments of chance; the same again with ARGS=--seed=N
+	@$(PY) -m pytest tests/fault --kills 60 $(ARGS)
 
 docs: .venv/.project ## write the generated pages of docs/reference
 	@$(PY) -m tests.support.reference

@@ -6,6 +6,7 @@ Where nothing can be known (another host, a worker that never polled the present
 """
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 _PATIENCE = timedelta(seconds=5)
 _AGAIN_AFTER = timedelta(milliseconds=50)
 
+WATCH_S = 15.0
+"""A dead one is looked at for so long: its last polls may still be open at the server and take what was just freed."""
+
 
 class DeadWorkers:
     """Looks for them. One round is `release`, to be repeated."""
@@ -33,17 +37,18 @@ class DeadWorkers:
     def __init__(self, client: Client, gone: Callable[[str], bool] = identity.gone) -> None:
         self._client = client
         self._gone = gone
-        self._done: set[str] = set()
+        self._since: dict[str, float] = {}
+        """The dead ones that the server still names, and since when that is known (`time.monotonic`)."""
 
     async def release(self) -> bool:
         """Give away what newly dead workers had in hand."""
-        polled = await self._pollers()
-        self._done &= polled  # the server forgets them too
-        dead = {name for name in polled - self._done if self._gone(name)}
+        now = time.monotonic()
+        gone = [name for name in await self._pollers() if self._gone(name)]
+        self._since = {name: self._since.get(name, now) for name in gone}
+        dead = {name for name, since in self._since.items() if now - since < WATCH_S}
         if dead:
             running = [run async for run in self._client.list_workflows('ExecutionStatus="Running"')]
             await each([(run, dead) for run in running], self._release)
-            self._done |= dead
         return False
 
     async def _pollers(self) -> set[str]:

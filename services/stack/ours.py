@@ -108,10 +108,10 @@ def _unit(
     polls: bool = False,
     pass_fds: tuple[int, ...] = (),
 ) -> Unit:
-    async def ready() -> bool:
+    async def ready(pid: int) -> bool:
         if port:
             return (await ask(context.ports[port], "/readyz")).status == 200
-        return await (_polled(context) if polls else _connected(context, name))
+        return await (_polls(context, pid) if polls else _connected(context, name))
 
     return Unit(
         name=name,
@@ -120,6 +120,7 @@ def _unit(
         cwd=CHECKOUT,
         log=context.data.log(name),
         ready=ready,
+        ready_within_s=120.0,  # a machine that is busy loads our libraries slowly; starting anew would not help
         pass_fds=pass_fds,
     )
 
@@ -131,12 +132,13 @@ async def _connected(context: Context, user: str) -> bool:
     return any(connection.get("authorized_user") == user for connection in connections)
 
 
-async def _polled(context: Context) -> bool:
-    """Whether Temporal sees a worker at every queue."""
+async def _polls(context: Context, pid: int) -> bool:
+    """Whether Temporal sees this worker at every queue; the names of those before it stay there for minutes."""
     for queue, kind in TASK_QUEUES.items():
         path = f"/api/v1/namespaces/{temporal.NAMESPACE}/task-queues/{queue}?taskQueueType=TASK_QUEUE_TYPE_{kind}"
         answer = await ask(context.ports["temporal_http"], path)
-        if answer.status != 200 or not json.loads(answer.body or b"{}").get("pollers"):
+        pollers = json.loads(answer.body or b"{}").get("pollers", ()) if answer.status == 200 else ()
+        if not any(poller.get("identity", "").startswith(f"{pid}@") for poller in pollers):
             return False
     return True
 

@@ -85,7 +85,7 @@ class Supervised:
         """Have it started anew, unless it proves within that time that it works."""
         deadline = time.monotonic() + unless_ready_within_s
         while self.state == "ready" and time.monotonic() < deadline:
-            if await self.unit.ready():
+            if self.pid is not None and await self.unit.ready(self.pid):
                 return
             await asyncio.sleep(0.5)
         if self.state == "ready" and self._process and not self._process.exited.done():
@@ -137,7 +137,7 @@ class Supervised:
     async def _becomes_ready(self, process: Process) -> bool:
         deadline = time.monotonic() + self.unit.ready_within_s
         while not process.exited.done() and time.monotonic() < deadline:
-            if await self.unit.ready():
+            if await self.unit.ready(process.pid):
                 return not process.exited.done()
             await asyncio.wait({process.exited}, timeout=0.05)
         return False

@@ -12,20 +12,20 @@ def _nothing_more() -> Mapping[str, str]:
     return {}
 
 
-async def _at_once() -> bool:
+async def _at_once(pid: int) -> bool:
     return True
 
 
 @dataclass(frozen=True)
 class Unit:
-    """`ready` is asked again and again while the process lives. `env_now` is asked before each start."""
+    """`ready` is asked again and again while the process lives, with its number. `env_now` is asked before a start."""
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
     log: Path
-    ready: Callable[[], Awaitable[bool]] = _at_once
+    ready: Callable[[int], Awaitable[bool]] = _at_once
     env_now: Callable[[], Mapping[str, str]] = _nothing_more
     owner: Owner | None = None
     pass_fds: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""One task under faults: submitted, watched, hit in the right moment."""
+"""One task under faults: submitted, watched, hit; of a scripted play, in the right moment."""
 
 import asyncio
 import os
@@ -13,8 +13,10 @@ from temporalio.client import Client as Temporal
 
 from agents.contracts.approval import Approval, ApprovalState, Decision
 from agents.contracts.event import SandboxClaimed
-from agents.contracts.task import TaskSpec
+from agents.contracts.task import TaskResult
 from services.cli.connect import local
+from services.client import Client
+from tests.fault.jobs import Job
 from tests.fault.play import MARKS, MIDDLE, SLOW, Play
 from tests.fault.tally import Tally
 from tests.fault.watch import Watch
@@ -43,26 +45,29 @@ def poll(condition: Callable[[], bool], seconds: float, what: str) -> None:
         time.sleep(_POLL_S)
 
 
-class Case:
-    """A task that runs a `Play`. Everything that waits is bounded."""
+def shoot(what: str, pids: Sequence[int]) -> Kill:
+    """SIGKILL, all in the same moment."""
+    kill = Kill(what, datetime.now(UTC), time.monotonic())
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return kill
 
-    def __init__(self, stack: Stack, tally: Tally, play: Play) -> None:
+
+class Case:
+    """A task that is watched from its submission on."""
+
+    def __init__(self, stack: Stack, tally: Tally, job: Job) -> None:
         self.stack = stack
         self.tally = tally
-        self.play = play
+        self.job = job
         self.kills: list[Kill] = []
         access = local(stack.data)
         assert access, "no stack runs"
-        self.client = access.client(patience_s=PATIENCE_S)
-        spec = TaskSpec(
-            instruction=play.instruction,
-            tier="replay",
-            recording=play.name,
-            checks=[play.check],
-            tools=dict(play.tools),
-        )
+        self._asked_from = stack.data.log("replay").stat().st_size
+        self._asked_to: int | None = None
+        self.client: Client = access.client(patience_s=PATIENCE_S)
         tally.lost += 1
-        self.id = self.client.submit(spec).id
+        self.id = self.client.submit(job.spec(self.client)).id
         self.watch = Watch(access, self.id)
 
     def close(self) -> None:
@@ -74,6 +79,45 @@ class Case:
     def ended(self) -> bool:
         """Whether the last event has come."""
         return self.watch.ended
+
+    def note_the_end(self) -> None:
+        """What the replay engine says from here on is not for this task."""
+        self._asked_to = self._asked_to or self.stack.data.log("replay").stat().st_size
+
+    def replays(self) -> list[str]:
+        """What the replay engine said while this task ran."""
+        said = self.stack.data.log("replay").read_bytes()[self._asked_from : self._asked_to]
+        return said.decode("utf-8", "replace").splitlines()
+
+    def marks(self, result: TaskResult) -> list[str]:
+        """What its commands have left, where every command leaves one."""
+        return []
+
+    @property
+    def expected_marks(self) -> tuple[str, ...]:
+        """What they must leave, each once."""
+        return ()
+
+
+class PlayCase(Case):
+    """A task that runs a `Play`. Everything that waits is bounded."""
+
+    def __init__(self, stack: Stack, tally: Tally, play: Play) -> None:
+        self.play = play
+        super().__init__(stack, tally, play)
+
+    @property
+    def expected_marks(self) -> tuple[str, ...]:
+        """Those of the play."""
+        return self.play.marks
+
+    def marks(self, result: TaskResult) -> list[str]:
+        """The lines of the file that the executor kept, as a client downloads it (which compares the digest)."""
+        saved = [artifact for artifact in result.artifacts if artifact.path == MARKS]
+        if not saved:
+            return []
+        path = self.client.download(saved[0].id, self.stack.data.root.parent / f"{self.id}.txt")
+        return path.read_text(encoding="utf-8").split()
 
     def runs(self, name: str) -> bool:
         """Whether a process is up, so that it can be killed."""
@@ -157,9 +201,7 @@ class Case:
         self.kills[-1] = self.kills[-1]._replace(up=time.monotonic())
 
     def _hit(self, what: str, pids: Sequence[int]) -> None:
-        self.kills.append(Kill(what, datetime.now(UTC), time.monotonic()))
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+        self.kills.append(shoot(what, pids))
         self.tally.injected += len(pids)
 
     async def _who_works(self) -> int:

@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 
 from agents.contracts.approval import ToolPolicy
-from tests.fault.case import Case
+from tests.fault.case import PlayCase
 from tests.fault.play import Move, Play
 from tests.fault.tally import Tally
 from tests.support.stack import Stack, new_data_dir
 
+SHORT = 10
+"""Kills of the matrix where nobody asks for more: one of each process."""
+
 _TALLY = pytest.StashKey[Tally]()
 
-Begin = Callable[..., Case]
+Begin = Callable[..., PlayCase]
 """``begin("name", moves, marks)`` submits a task; `moves` and `marks` are made from a word that nobody else uses."""
 
 
@@ -41,24 +44,30 @@ def killed_stack() -> Iterator[Stack]:
 
 @pytest.fixture
 def begin(killed_stack: Stack, tally: Tally) -> Iterator[Begin]:
-    cases: list[Case] = []
+    cases: list[PlayCase] = []
 
     def submit(
         name: str,
         moves: Callable[[str], list[Move]],
         marks: Callable[[str], list[str]],
         tools: Mapping[str, ToolPolicy] | None = None,
-    ) -> Case:
+    ) -> PlayCase:
         word = f"{name}-{secrets.token_hex(3)}"
         play = Play(word, tuple(moves(word)), tuple(marks(word)), tools or {})
         play.record(recordings_of(killed_stack))
-        cases.append(Case(killed_stack, tally, play))
+        cases.append(PlayCase(killed_stack, tally, play))
         return cases[-1]
 
     yield submit
     for case in cases:
         case.close()
     killed_stack.wait(lambda: all(u.state == "ready" for u in killed_stack.report().units), 60, "all is back")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("faults")
+    group.addoption("--kills", type=int, default=SHORT, help="kills of the matrix (tests/fault/test_matrix.py)")
+    group.addoption("--seed", type=int, default=None, help="the seed of a matrix that is to be repeated")
 
 
 def recordings_of(stack: Stack) -> Path:
@@ -71,6 +80,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if tally is None or not tally.injected:
         return
     terminalreporter.section("faults")
-    for what, seconds in tally.resumes:
-        terminalreporter.write_line(f"{seconds:6.2f} s to the next event  {what}")
-    terminalreporter.write_line(tally.line())
+    for line in [*tally.moments, *tally.table(), tally.line()]:
+        terminalreporter.write_line(line)

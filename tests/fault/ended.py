@@ -6,57 +6,89 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy import func, select
 
 from agents.contracts.artifact import BlobRef
-from agents.contracts.event import Event, ExecLost, ToolUnknown
+from agents.contracts.event import (
+    Event,
+    ExecLost,
+    ExecStarted,
+    ToolCalled,
+    ToolCompleted,
+    ToolFailed,
+    ToolUnknown,
+)
 from agents.contracts.task import TaskResult, TaskStatus
 from services.objects.s3 import S3Objects
 from services.store import tables
 from services.store.database import Database
 from tests.fault.case import WITHIN_S, Case, Kill
-from tests.fault.play import MARKS
+from tests.fault.tally import Resume
+
+
+class _Found(NamedTuple):
+    """What one task has left."""
+
+    result: TaskResult
+    pages: list[Event]
+    streamed: list[int]
+    marks: list[str]
+    twice: Counter[str]
+    unknown: int
 
 
 def examine(case: Case) -> None:
     """Wait for the task's end and look at everything that it left. What was found is counted before anything is
     asserted."""
     case.watch.to_end(WITHIN_S)
-    result, pages, streamed = case.client.result(case.id), _pages(case), case.watch.numbers
-    marks = _marks(case, result)
-    numbers, unknown = [event.seq for event in pages], _unknown(pages)
-    _count(case, result, marks, _wrong(numbers) + _wrong(streamed), unknown)
+    found = _look(case)
+    _count(case, found)
+    result, numbers = found.result, [event.seq for event in found.pages]
     assert result.status is TaskStatus.COMPLETED, result
     assert all(check.passed for check in result.checks), result
-    assert numbers == list(range(1, len(pages) + 1))
-    assert streamed == numbers
-    assert tuple(marks) == case.play.marks
-    assert unknown == 0
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert found.streamed == numbers
+    assert tuple(found.marks) == case.expected_marks
+    assert not found.twice
+    assert found.unknown == 0
+    _every_call_has_one_result(found.pages)
     _asked_once(case)
     _nothing_runs(case)
     asyncio.run(_rows_and_objects(case, result))
 
 
-def _count(case: Case, result: TaskResult, marks: Sequence[str], gaps: int, unknown: int) -> None:
+def _look(case: Case) -> _Found:
+    result, pages = case.client.result(case.id), _pages(case)
+    marks = case.marks(result)
+    started = _started_commands(case)
+    mine = [event.data.exec_id for event in pages if isinstance(event.data, ExecStarted)]
+    effects = Counter([*marks, *(name for name in started if name in mine)])
+    twice = Counter({effect: times - 1 for effect, times in effects.items() if times > 1})
+    unknown = sum(isinstance(event.data, ToolUnknown | ExecLost) for event in pages)
+    return _Found(result, pages, case.watch.numbers, marks, twice, unknown)
+
+
+def _count(case: Case, found: _Found) -> None:
     tally = case.tally
-    tally.unknown += unknown
-    tally.gaps += gaps
-    tally.repeated += sum(count - 1 for count in Counter(marks).values())
-    tally.resumes += [resumed for kill in case.kills if (resumed := _resumed(case, kill))]
-    if result.status is TaskStatus.COMPLETED and set(marks) >= set(case.play.marks):
+    tally.unknown += found.unknown
+    tally.gaps += _wrong([event.seq for event in found.pages]) + _wrong(found.streamed)
+    tally.repeated += found.twice.total()
+    for kill, later in zip(case.kills, [*case.kills[1:], None], strict=True):
+        resumed = _resumed(case, kill, later)
+        tally.resumes += [resumed] if resumed else []
+    if found.result.status is TaskStatus.COMPLETED and set(found.marks) >= set(case.expected_marks):
         tally.lost -= 1
 
 
-def _resumed(case: Case, kill: Kill) -> tuple[str, float] | None:
-    """From a kill to the next event; from the moment when all was up again where the whole stack was started anew."""
+def _resumed(case: Case, kill: Kill, later: Kill | None) -> Resume | None:
+    """From a kill to the next event; from the moment when all was up again where the whole stack was started anew. None
+    where another kill came before it: that one counts."""
     after = case.watch.first_after(kill.at)
-    if after is None:
+    if after is None or (later and after.came > later.then):
         return None
-    seconds, what = after.came - kill.then, f"{case.play.name}: {kill.what}"
-    if kill.up is None:
-        return what, seconds
-    return f"{what} ({seconds:.1f} s with the start of the stack)", max(0.0, after.came - kill.up)
+    return Resume(kill.what, case.job.name, max(0.0, after.came - (kill.up or kill.then)))
 
 
 def _pages(case: Case) -> list[Event]:
@@ -66,44 +98,45 @@ def _pages(case: Case) -> list[Event]:
     return found
 
 
-def _unknown(pages: Sequence[Event]) -> int:
-    return sum(isinstance(event.data, ToolUnknown | ExecLost) for event in pages)
-
-
 def _wrong(numbers: Sequence[int]) -> int:
     """How many numbers are missing, double or out of order."""
     return sum(number != before + 1 for before, number in zip([0, *numbers], numbers, strict=False))
 
 
-def _marks(case: Case, result: TaskResult) -> list[str]:
-    """The lines of the file that the executor kept, as a client downloads it (which compares the digest)."""
-    saved = [artifact for artifact in result.artifacts if artifact.path == MARKS]
-    if not saved:
-        return []
-    path = case.client.download(saved[0].id, case.stack.data.root.parent / f"{case.id}.txt")
-    return path.read_text(encoding="utf-8").split()
+def _every_call_has_one_result(pages: Sequence[Event]) -> None:
+    called = [event.data.key for event in pages if isinstance(event.data, ToolCalled)]
+    ended = [event.data.key for event in pages if isinstance(event.data, ToolCompleted | ToolFailed | ToolUnknown)]
+    assert sorted(called) == sorted(ended)
+    assert len(called) == len(set(called))
+
+
+def _started_commands(case: Case) -> list[str]:
+    """Each command that the runner has started, by its id, as often as it has: from its log, not from ours."""
+    return [line["exec_id"] for line in _said(case.stack.data.log("runner"), "a command was started")]
+
+
+def _said(log: Path, message: str) -> Iterator[dict[str, str]]:
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if message in line and line.endswith("}"):  # a line may be cut where its writer was killed
+            yield json.loads(line)
 
 
 def _asked_once(case: Case) -> None:
-    """The model was asked for each reply once, and at most once more for each kill."""
-    asked = Counter(_replayed(case))
-    assert set(asked) >= {entry.call for entry in case.play.entries()}
-    assert asked.total() <= len(case.play.entries()) + len(case.kills), asked
-
-
-def _replayed(case: Case) -> Iterator[str]:
-    """Each call that the replay engine has answered for this recording, from its log."""
-    words = f"replaying {case.play.name} "
-    for line in case.stack.data.log("replay").read_text(encoding="utf-8", errors="replace").splitlines():
-        if words in line:  # a line may be cut where its writer was killed
-            yield str(json.loads(line)["message"]).removeprefix(words)
+    """The model was asked for each reply once, and after a kill once more for those that were under way."""
+    words = f"replaying {case.job.name} "
+    said = [json.loads(line)["message"] for line in case.replays() if words in line and line.endswith("}")]
+    asked = Counter(str(message).removeprefix(words) for message in said)
+    assert set(asked) >= set(case.job.calls)
+    assert max(asked.values()) <= 1 + len(case.kills), asked
+    assert asked.total() <= len(case.job.calls) + case.job.width * len(case.kills), asked
 
 
 def _nothing_runs(case: Case) -> None:
     """No sandbox of the task and no process of its commands is left."""
     live = case.stack.data.sandboxes / "sandboxes"
     assert [path for path in live.glob("*/meta.json") if case.id in path.read_text(encoding="utf-8")] == []
-    assert _processes(case.play.name.encode()) == []
+    if case.expected_marks:
+        assert _processes(case.job.name.encode()) == []
 
 
 def _processes(word: bytes) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from agents.contracts.event import AgentWaiting
 from services.cli.connect import local
-from tests.fault.case import Case, Kill
+from tests.fault.case import Kill, PlayCase
 from tests.fault.ended import examine
 from tests.fault.play import Play
 from tests.fault.tally import Tally
@@ -54,11 +54,11 @@ def stack(place: Path) -> Iterator[Stack]:
             running.process.wait()
 
 
-def begin(stack: Stack, place: Path) -> Case:
+def begin(stack: Stack, place: Path) -> PlayCase:
     word = f"disk-{secrets.token_hex(3)}"
     play = Play(word, tuple(with_long(word)), tuple(marks_with_long(word)))
     play.record(place.parent / "recordings")
-    return Case(stack, Tally(), play)
+    return PlayCase(stack, Tally(), play)
 
 
 def refused(stack: Stack) -> None:

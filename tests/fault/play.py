@@ -10,7 +10,9 @@ from agents.contracts.approval import ToolPolicy
 from agents.contracts.errors import ErrorCode
 from agents.contracts.ids import Role
 from agents.contracts.recording import Entry, Expect, RecordedReply, Recording, Seen, SpokenCall
+from agents.contracts.task import TaskSpec
 from agents.roles import ROLES
+from services.client import Client
 
 MARKS = "marks.txt"
 MIDDLE = "middle"
@@ -92,6 +94,23 @@ class Play:
     moves: tuple[Move, ...]
     marks: tuple[str, ...]
     tools: Mapping[str, ToolPolicy] = field(default_factory=dict)
+
+    width = 1
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """Every reply that is asked for."""
+        return tuple(entry.call for entry in self.entries())
+
+    def spec(self, client: Client) -> TaskSpec:
+        """The task."""
+        return TaskSpec(
+            instruction=self.instruction,
+            tier="replay",
+            recording=self.name,
+            checks=[self.check],
+            tools=dict(self.tools),
+        )
 
     @property
     def instruction(self) -> str:

@@ -22,10 +22,12 @@ class Launch(Arguments):
     """Arguments of `launch`."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]+$")]
+    seconds: Annotated[int, Field(ge=0, le=20)] = 0
 
 
 async def _launch(ctx: ToolContext, args: Launch) -> ToolResult:
-    status = await ctx.run(f"echo {args.name} >> launched; echo {args.name} away", 30)
+    slowly = f"touch begun; sleep {args.seconds}; " if args.seconds else ""
+    status = await ctx.run(f"{slowly}echo {args.name} >> launched; echo {args.name} away", 30)
     return ToolResult(tool="launch", content=status.output, exit_code=status.exit_code)
 
 

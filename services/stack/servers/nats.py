@@ -56,7 +56,7 @@ async def unit(context: Context) -> Unit:
         "NATS_RELAY_PASSWORD": secrets.nats_relay_password,
     }
 
-    async def ready() -> bool:
+    async def ready(pid: int) -> bool:
         return (await ask(ports["nats_monitor"], "/healthz?js-enabled-only=true")).status == 200
 
     return Unit(

@@ -64,7 +64,7 @@ async def unit(context: Context, spawner: Spawner) -> Unit:
         cwd=data.root,
         log=data.log("postgres"),
         owner=owner,
-        ready=lambda: _answers(context, spawner, programs, environment),
+        ready=lambda pid: _answers(context, spawner, programs, environment),
         stop_signal=signal.SIGINT,
     )
 

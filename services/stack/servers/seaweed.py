@@ -59,7 +59,7 @@ async def unit(context: Context) -> Unit:
         env=context.environment(data.s3) | keys,
         cwd=data.s3,
         log=data.log("seaweedfs"),
-        ready=lambda: _stores(context),
+        ready=lambda pid: _stores(context),
         grace_s=6.0,  # its filer sometimes dawdles for ten seconds; what it acknowledged survives a kill
     )
 

@@ -50,7 +50,7 @@ def _unit(context: Context, file: Path) -> Unit:
     for key, value in DYNAMIC.items():
         argv += ["--dynamic-config-value", f"{key}={json.dumps(value)}"]
 
-    async def ready() -> bool:
+    async def ready(pid: int) -> bool:
         answer = await ask(ports["temporal_http"], f"/api/v1/namespaces/{NAMESPACE}")
         return answer.status == 200
 
@@ -72,7 +72,7 @@ async def _make_database(context: Context, spawner: Spawner, file: Path) -> None
     process = spawner.spawn(unit.argv, env=unit.env, cwd=unit.cwd, output=unit.log)
     try:
         deadline = time.monotonic() + unit.ready_within_s
-        while not await unit.ready():
+        while not await unit.ready(process.pid):
             if process.exited.done() or time.monotonic() > deadline:
                 raise StackError(f"Temporal could not make its database. Its log: {unit.log}\n{tail(unit.log)}")
             await asyncio.sleep(0.05)

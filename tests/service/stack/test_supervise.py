@@ -32,7 +32,7 @@ def _unit(tmp_path: Path, script: str) -> Unit:
 
 
 async def test_gives_up_after_failures_in_a_row_and_names_the_log(tmp_path: Path) -> None:
-    async def never() -> bool:
+    async def never(pid: int) -> bool:
         return False
 
     unit = replace(_unit(tmp_path, "echo trouble >&2; exit 7"), ready=never)
@@ -61,7 +61,7 @@ async def test_restarts_and_counts(tmp_path: Path) -> None:
 async def test_stops_though_a_probe_swallows_the_cancel(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
-    async def swallows() -> bool:
+    async def swallows(pid: int) -> bool:
         asked.set()
         try:
             await asyncio.sleep(60)

@@ -1,5 +1,7 @@
 """The whole stack: what it costs idle, who gets what, and that each of our own processes comes back."""
 
+import asyncio
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +81,14 @@ def test_a_fresh_stack_is_small_and_our_own_processes_come_back(fault_stack: Cal
         )
 
     running.wait(back, 60, "all are back")
+    assert {running.pid("worker-1"), running.pid("worker-2")} <= asyncio.run(_pollers(running)), "ready before it works"
+
+
+async def _pollers(stack: Stack) -> set[int]:
+    """The processes that have asked Temporal for bursts of turns."""
+    path = "/api/v1/namespaces/longhaul/task-queues/lh-burst?taskQueueType=TASK_QUEUE_TYPE_ACTIVITY"
+    pollers = json.loads((await ask(stack.ports["temporal_http"], path)).body)["pollers"]
+    return {int(poller["identity"].partition("@")[0]) for poller in pollers}
 
 
 def _environment(pid: int | None) -> dict[str, str]:

@@ -1,31 +1,24 @@
 """Worker processes: killed, stopped, replaced."""
 
 import asyncio
-import os
 import secrets
 import signal
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
-from agents.contracts.run import TaskRef
 from agents.contracts.task import Limits, StopReason
 from services.relay.dead_workers import DeadWorkers
-from services.stack import ours
-from services.stack.layout import CHECKOUT
 from tests.support.scripts import ScriptedModel
 from tests.support.stack import Stack
 from tests.support.team import Team, connect
 from tests.support.turns import Parts, new_task, until
+from tests.support.workers import Spawn, burst_of, spawning
 from workflows.names import workspace_id
 from workflows.options import HEARTBEAT_TIMEOUT
-
-Spawn = Callable[[], Coroutine[Any, Any, asyncio.subprocess.Process]]
 
 
 @pytest.fixture
@@ -37,20 +30,8 @@ def namespace() -> str:
 @pytest.fixture
 async def spawn(stack: Stack, namespace: str) -> AsyncIterator[Spawn]:
     """Starts a worker process; all are gone at the end."""
-    env = ours.environment(stack.context(), "worker", stack.template, {})
-    env = {**os.environ, **env, "LONGHAUL_TEMPORAL_NAMESPACE": namespace}
-    started: list[asyncio.subprocess.Process] = []
-
-    async def start() -> asyncio.subprocess.Process:
-        command = [sys.executable, "-m", "tests.support.worker_process"]
-        started.append(await asyncio.create_subprocess_exec(*command, cwd=CHECKOUT, env=env))
-        return started[-1]
-
-    yield start
-    for process in started:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+    async with spawning(stack, namespace) as start:
+        yield start
 
 
 async def running_task(parts: Parts, team: Team, tenant_id: str) -> tuple[Any, Any]:
@@ -114,13 +95,6 @@ async def test_what_a_dead_worker_had_goes_to_another_before_its_heartbeats_are_
     beats = (held.last_heartbeat_time or held.last_started_time).ToDatetime(UTC)
     assert datetime.now(UTC) < beats + HEARTBEAT_TIMEOUT, "only the missing heartbeats told"
     await assert_ran_once(team, task, handle)
-
-
-async def burst_of(client: Client, task: TaskRef) -> tuple[Any, int]:
-    """The executor's burst as the server knows it, and the process that has it."""
-    described = await client.get_workflow_handle(f"agent/{task.task_id}/0/executor/1.only/1").describe()
-    (activity,) = described.raw_description.pending_activities
-    return activity, int(activity.last_worker_identity.partition("@")[0])
 
 
 @pytest.mark.timeout(200)
