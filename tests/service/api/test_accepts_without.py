@@ -26,6 +26,6 @@ async def test_without_nats_tasks_are_accepted(own_api: ApiProcess, tenant: Tena
 
 
 def test_the_api_is_without_temporal() -> None:
-    """It starts no workflow: 30 MB and a second of its start are not spent on it."""
+    """It starts no workflow, so it does not spend memory and start time on the client."""
     code = "import sys, services.api.main; sys.exit(any(name.startswith('temporalio') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
