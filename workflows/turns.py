@@ -119,8 +119,8 @@ class Bursts:
         burst = Burst(ports, self._rules, held, opened, trajectory, self._toolbox)
         async with Interrupts(ports.ledger, ports.live, ref, drain) as interrupts:
             end = await burst.run(interrupts)
-        if not end.reason.final and not _afresh(ref.place.role):
-            self._kept.put(ref.place, burst.trajectory)  # it left by `_leave`: every complete turn is stored
+        if not end.reason.final and burst.stored and not _afresh(ref.place.role):
+            self._kept.put(ref.place, burst.trajectory)
         return end
 
 
@@ -150,6 +150,11 @@ class Burst:
         self._total = opened.turns
         self._away_s = 0.0
         """Time spent waiting for tools, which is not the burst's own."""
+
+    @property
+    def stored(self) -> bool:
+        """Whether the ledger has every result, so that the complete turns are as it has them."""
+        return self._pending is NOTHING
 
     async def run(self, interrupts: Interrupts) -> BurstEnd:
         """Until the burst ends."""
