@@ -180,7 +180,6 @@ async def _tell_bytes(parts: Parts, scene: Scene, watch: Watch, size: Size) -> N
         "NATS (events)": (rows[0][1], rows[1][1]),
         "WAL": wal,
         "Temporal history": history,
-        "S3 (what fits a row is not sent there)": (0.0, 0.0),
     }.items():
         print(f"    {name:<40} {first:9.1f} {last:9.1f}")
 
