@@ -75,7 +75,7 @@ def _count(case: Case, found: _Found) -> None:
     tally.unknown += found.unknown
     tally.gaps += _wrong([event.seq for event in found.pages]) + _wrong(found.streamed)
     tally.repeated += found.twice.total()
-    for kill, later in zip(case.kills, [*case.kills[1:], None], strict=True):
+    for kill, later in zip(case.kills, [*case.kills[1:], None], strict=False):
         resumed = _resumed(case, kill, later)
         tally.resumes += [resumed] if resumed else []
     if found.result.status is TaskStatus.COMPLETED and set(found.marks) >= set(case.expected_marks):
