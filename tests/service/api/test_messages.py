@@ -42,9 +42,8 @@ class Scene:
         ]
         async with self.db.begin() as conn:
             await conn.execute(insert(steps), rows)
-            await conn.execute(
-                update(tasks).where(tasks.c.id == self.task_id).values(plan_revision=1, status="running")
-            )
+            at_work = {"plan_revision": 1, "status": "running", "waiting_for": None, "admitted_at": datetime.now(UTC)}
+            await conn.execute(update(tasks).where(tasks.c.id == self.task_id).values(at_work))
 
     async def born(self, step: str, state: str = "running") -> None:
         """An executor."""
