@@ -1,18 +1,30 @@
 """What our clients of Temporal share: their runtime, and how a task's workflow is named and started."""
 
+import asyncio
 import logging
+from collections.abc import Awaitable
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import RPCError, RPCStatusCode
 
+from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.run import TaskRef
 from services.telemetry import TEMPORAL_CORE
 from workflows.options import WORKFLOW_TASK_TIMEOUT
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(seconds=5)
+"""How long one call may take."""
+
+_AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 
 def runtime() -> Runtime:
@@ -50,3 +62,25 @@ async def start_task(
         )
     except WorkflowAlreadyStartedError:
         log.info("the workflow has already run", extra={"task_id": ref.task_id})
+
+
+async def asked(call: Awaitable[T]) -> T:
+    """What Temporal answers.
+
+    Raises:
+        LonghaulError: ``UNAVAILABLE`` where it is away or does not answer within `PATIENCE` and a second.
+        RPCError: any other refusal.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE.total_seconds() + 1):
+            return await call
+    except RPCError as error:
+        if error.status in _AWAY:
+            raise _away(error) from error
+        raise
+    except (RuntimeError, OSError, TimeoutError) as error:  # a lazy client that cannot connect raises RuntimeError
+        raise _away(error) from error
+
+
+def _away(error: BaseException) -> LonghaulError:
+    return LonghaulError(ErrorCode.UNAVAILABLE, f"Temporal cannot be reached ({error!s:.120})", retry_after_s=1)

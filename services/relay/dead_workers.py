@@ -20,11 +20,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from services import identity
 from services.relay.starts import each
+from services.temporal import PATIENCE, asked
 from workflows.options import BURST_QUEUE
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = timedelta(seconds=5)
 _AGAIN_AFTER = timedelta(milliseconds=50)
 
 WATCH_S = 15.0
@@ -57,14 +57,14 @@ class DeadWorkers:
             task_queue=TaskQueue(name=BURST_QUEUE),
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
         )
-        answer = await self._client.workflow_service.describe_task_queue(request, timeout=_PATIENCE)
+        answer = await asked(self._client.workflow_service.describe_task_queue(request, timeout=PATIENCE))
         return {poller.identity for poller in answer.pollers}
 
     async def _release(self, what: tuple[WorkflowExecution, set[str]]) -> None:
         run, dead = what
         handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
         try:
-            described = await handle.describe(rpc_timeout=_PATIENCE)
+            described = await handle.describe(rpc_timeout=PATIENCE)
             for activity in described.raw_description.pending_activities:
                 if activity.last_worker_identity in dead and _is_under_way(activity):
                     await self._fail(run, activity)
@@ -77,7 +77,7 @@ class DeadWorkers:
             workflow_id=run.id, run_id=run.run_id, activity_id=activity.activity_id
         )
         why = ApplicationError("its worker died", type="WORKER_DIED", next_retry_delay=_AGAIN_AFTER)
-        await handle.fail(why, rpc_timeout=_PATIENCE)
+        await handle.fail(why, rpc_timeout=PATIENCE)
         found = {"workflow": run.id, "activity": activity.activity_type.name, "worker": activity.last_worker_identity}
         log.warning("a worker died: its activity goes to another", extra=found)
 

@@ -12,7 +12,6 @@ from sqlalchemy import Row, and_, select
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.event import TaskStalled
 from agents.contracts.run import AgentRef, TaskRef
 from services.store import events
@@ -21,7 +20,7 @@ from services.store.queue import UNSTARTED, of_start
 from services.store.tables import events as event_rows
 from services.store.tables import task_starts, tasks
 from services.store.tasks import mark_started
-from services.temporal import start_task, workflow_id
+from services.temporal import PATIENCE, asked, start_task, workflow_id
 from workflows.names import child_id
 from workflows.ports import Live
 
@@ -29,7 +28,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PATIENCE = timedelta(seconds=5)
 _BATCH = 100
 _SIDE_BY_SIDE = 8
 
@@ -52,17 +50,17 @@ class Workflows:
 
     async def start(self, ref: TaskRef, *, even_if_it_ran: bool = False) -> None:
         """Start a task's workflow; one that runs is left alone."""
-        await _asked(start_task(self._client, ref, self._queue, _PATIENCE, even_if_it_ran=even_if_it_ran))
+        await asked(start_task(self._client, ref, self._queue, PATIENCE, even_if_it_ran=even_if_it_ran))
 
     async def signal(self, task_id: str, control_seq: int) -> bool:
         """Tell a task's workflow to look at its controls; False where there is no such workflow."""
         handle = self._client.get_workflow_handle(workflow_id(task_id))
-        return await _found(handle.signal("control", control_seq, rpc_timeout=_PATIENCE)) is not None
+        return await _found(handle.signal("control", control_seq, rpc_timeout=PATIENCE)) is not None
 
     async def wake(self, agent: AgentRef, control_seq: int) -> bool:
         """Tell an agent's workflow that something lies in the rows; False where there is no such workflow."""
         handle = self._client.get_workflow_handle(child_id(agent))
-        return await _found(handle.signal("wake", control_seq, rpc_timeout=_PATIENCE)) is not None
+        return await _found(handle.signal("wake", control_seq, rpc_timeout=PATIENCE)) is not None
 
     async def running(self, task_id: str) -> bool:
         """Whether a task's workflow is under way."""
@@ -151,30 +149,18 @@ class Reconciler:
 
 
 async def _described(handle: Any) -> tuple[WorkflowExecutionStatus | None]:
-    return ((await handle.describe(rpc_timeout=_PATIENCE)).status,)
+    return ((await handle.describe(rpc_timeout=PATIENCE)).status,)
 
 
 async def _found(call: Awaitable[T]) -> T | tuple[()] | None:
     """What a call answers, () for nothing; None where the workflow is not there."""
     try:
-        answer = await _asked(call)
+        answer = await asked(call)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
         raise
     return () if answer is None else answer
-
-
-async def _asked(call: Awaitable[T]) -> T:
-    try:
-        async with asyncio.timeout(_PATIENCE.total_seconds() + 1):
-            return await call
-    except RPCError as error:
-        if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-            raise _away(error) from error
-        raise
-    except (RuntimeError, OSError, TimeoutError) as error:  # a lazy client that cannot connect raises RuntimeError
-        raise _away(error) from error
 
 
 async def each(rows: Sequence[T], work: Callable[[T], Awaitable[None]]) -> None:
@@ -194,7 +180,3 @@ async def each(rows: Sequence[T], work: Callable[[T], Awaitable[None]]) -> None:
 
 def _ago(seconds: float) -> datetime:
     return datetime.now(UTC) - timedelta(seconds=seconds)
-
-
-def _away(error: BaseException) -> LonghaulError:
-    return LonghaulError(ErrorCode.UNAVAILABLE, f"Temporal cannot be reached ({error!s:.120})", retry_after_s=1)
