@@ -1,0 +1,113 @@
+"""Builds the supervisor where it is missing or old: ``python -m services.sandbox.supervisor.build DIR``.
+
+The machine's compiler is taken where it can link statically; else zig's, which is fetched for this once.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from services.pip import INTERRUPTED, PipError, install
+
+SOURCES = Path(__file__).parent
+LOCK = Path(__file__).parents[3] / "requirements-compiler.lock"
+FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s")
+COMPILERS = ("cc", "gcc", "clang")
+
+
+class BuildError(Exception):
+    """It could not be built; the message says why and what to do."""
+
+
+def digest() -> str:
+    """The name that these sources have on this kind of machine."""
+    found = hashlib.sha256(" ".join((*FLAGS, platform.machine())).encode())
+    for path in sorted(SOURCES.glob("*.[ch]")):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def program(folder: Path) -> Path:
+    """Where the program for these sources is, or will be, in `folder`."""
+    return folder / f"supervisor-{digest()}"
+
+
+def build(folder: Path) -> Path:
+    """The program in `folder`, made where it is missing; older ones are removed.
+
+    Raises:
+        BuildError: with what to do.
+    """
+    target = program(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "supervisor.lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not target.exists():
+            _make(target)
+        for other in folder.glob("supervisor-*"):
+            if other != target:
+                other.unlink()
+    return target
+
+
+def _make(target: Path) -> None:
+    making = target.with_name(f"making-{target.name}")
+    own = next(filter(shutil.which, COMPILERS), None)
+    wrong = [_compile([own], making)] if own is not None else []
+    if not wrong or wrong[0] is not None:
+        with tempfile.TemporaryDirectory(prefix="longhaul-zig-") as folder:
+            wrong.append(_compile(_zig(Path(folder)), making))
+    if wrong[-1] is not None:
+        raise BuildError("the supervisor could not be built. The compilers said:\n" + "\n".join(filter(None, wrong)))
+    making.chmod(0o755)
+    making.rename(target)
+
+
+def _zig(folder: Path) -> list[str]:
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        try:
+            install(
+                sys.executable,
+                ["--target", str(folder), "--no-deps", "--require-hashes", "-r", str(LOCK)],
+                what="A compiler for the sandboxes' supervisor",
+                folder=folder,
+            )
+        except PipError as error:
+            raise BuildError(f"{error}\nOr install a C compiler: apt install gcc libc6-dev") from None
+        zig = folder / "ziglang" / "zig"
+    else:
+        zig = Path(found.origin).parent / "zig"
+    return [str(zig), "cc", "-target", f"{platform.machine()}-linux-musl"]
+
+
+def _compile(compiler: list[str], making: Path) -> str | None:
+    command = [*compiler, *FLAGS, "-o", str(making), *map(str, sorted(SOURCES.glob("*.c")))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"{compiler[0]}: {done.stderr}"
+
+
+def main() -> int:
+    """Entry."""
+    if len(sys.argv) != 2:
+        print("usage: python -m services.sandbox.supervisor.build DIR", file=sys.stderr)
+        return 2
+    try:
+        print(build(Path(sys.argv[1]).resolve()))
+    except (BuildError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted. `make setup` builds the supervisor anew.", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
