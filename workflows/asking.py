@@ -1,5 +1,8 @@
 """Asking a model once: the request of an open turn, its streamed text, a few quick retries while the engine is away."""
 
+import hashlib
+import json
+
 from agents.context.render import Rendered
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.ids import coordinate
@@ -38,7 +41,14 @@ def request(held: Held, brief: Brief, turn: Turn, rendered: Rendered, how: Ask, 
         tool_choice=how.tool_choice,
         max_tokens=room or min(MIN_REPLY_TOKENS, max_tokens),
         temperature=how.temperature,
+        request_sha256=_digest(rendered, how),
     )
+
+
+def _digest(rendered: Rendered, how: Ask) -> str:
+    """Over the prompt's own digest, which grows with it: a long history costs nothing here."""
+    asked = [rendered.sha256, how.tier, how.temperature, how.tool_choice]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
 class Asking:

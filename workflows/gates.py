@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from agents.contracts.approval import Approval, ApprovalKind, ApprovalState, arguments_digest
+from agents.contracts.base import excerpt
 from agents.contracts.errors import ErrorCode
-from agents.contracts.event import excerpt
 from agents.contracts.tool import Idempotency, Risk, ToolResult
 from agents.contracts.trajectory import Brief
 from agents.policy.approval import asks

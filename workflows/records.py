@@ -179,7 +179,7 @@ class Start:
 class Answer:
     """A model call that ended: a reply to use with its calls, or something unusable (`bad`), with or without a reply;
     `failed` where the turn is given up. `charge` is what a missing reply is charged: its estimate, or nothing. `asks`
-    are the calls about which a person is asked."""
+    are the calls about which a person is asked. `request_sha256` is of the request that was answered."""
 
     turn: int
     k: int
@@ -191,6 +191,7 @@ class Answer:
     activity: str = ""
     resumed: bool = False
     charge_estimate: bool = False
+    request_sha256: str | None = None
 
     @property
     def usage(self) -> Usage:

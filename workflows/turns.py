@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agents.context.render import Prompts
+from agents.contracts.base import excerpt
 from agents.contracts.errors import ErrorCode, ErrorInfo, FaultClass, LonghaulError
-from agents.contracts.event import excerpt
 from agents.contracts.ids import Role
 from agents.contracts.model import BadReply, ModelReply
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Verdict
@@ -141,6 +141,8 @@ class Burst:
         self._open: Turn | None = None
         self._asked = 0
         """The k whose intent and reservation are stored under this fence."""
+        self._request_sha256: str | None = None
+        """The digest of the last request."""
         self._found: Turn | None = None
         """The turn that an earlier attempt left open; its calls may have been begun."""
         self._pending = NOTHING
@@ -297,6 +299,7 @@ class Burst:
         asked = turn.model_copy(update={"attempts": bad})
         rendered = self.trajectory.open(asked)
         ask = request(self._held, self._brief, asked, rendered, self._how(bad), self._rules.max_tokens)
+        self._request_sha256 = ask.request_sha256
         try:
             reply = await self._asking.reply(ask, self._rules.engine_patience_s)
         except LonghaulError as fault:
@@ -310,7 +313,7 @@ class Burst:
             return await self._end(RoundEnd(BurstReason.FAILED, error=fault.info, charge_estimate=False))
         if fault.code.rule.fault is not FaultClass.MODEL:
             raise fault
-        bad = BadReply(code=fault.code, detail=fault.detail)
+        bad = BadReply(code=fault.code, detail=fault.info.detail)
         # a reply that broke off was paid for; a prompt that was refused was not
         paid = fault.code is ErrorCode.REPLY_ABORTED
         return await self._bad(turn, Answer(turn.turn, k, bad=bad, charge_estimate=paid))
@@ -332,11 +335,12 @@ class Burst:
 
     async def _answered(self, turn: Turn, answer: Answer) -> BurstEnd | None:
         """T2; from here on the reply cannot be lost."""
-        answer, key = replace(answer, resumed=self._waiting), self._held.next()
+        digest, key = self._request_sha256, self._held.next()
+        answer = replace(answer, resumed=self._waiting, request_sha256=digest)
         controls = await self._persist(lambda: self._ports.ledger.answer(self._held, key, answer))
         self._waiting, self._control_seq = False, controls.control_seq
         if answer.reply is not None or answer.bad is not None:
-            attempt = Attempt(k=answer.k, reply=answer.reply, bad=answer.bad)
+            attempt = Attempt(k=answer.k, reply=answer.reply, bad=answer.bad, request_sha256=digest)
             turn = turn.model_copy(update={"attempts": (*_bad(turn.attempts), attempt)})
         empty = (None,) * len(answer.calls)
         self._open = turn.model_copy(update={"failed": answer.failed, "results": empty})

@@ -13,7 +13,14 @@ from agents.context.long_term import render_long_term
 from agents.context.scratch import render_scratch
 from agents.context.trajectory import closing, opening
 from agents.contracts.ids import Role
-from agents.contracts.model import AssistantMessage, ChatMessage, SystemMessage, ToolSchema, UserMessage
+from agents.contracts.model import (
+    AssistantMessage,
+    ChatMessage,
+    SystemMessage,
+    ToolMessage,
+    ToolSchema,
+    UserMessage,
+)
 from agents.contracts.trajectory import Brief, Turn
 from agents.policy import stuck
 from agents.tools.registry import schemas
@@ -121,8 +128,11 @@ def _chars(message: ChatMessage) -> int:
 
 
 def _bytes(message: ChatMessage) -> bytes:
-    """What the digest takes in of a message: its role, its content and its calls, unmistakably apart."""
+    """What the digest takes in of a message: its role, its content, its calls or the call it answers, unmistakably
+    apart."""
     parts = [message.role, message.content]
+    if isinstance(message, ToolMessage):
+        parts.append(message.tool_call_id)
     if isinstance(message, AssistantMessage):
         parts += [part for call in message.tool_calls for part in (call.id, call.name, call.arguments)]
     return "\x1e".join([*parts, "\x1d"]).encode("utf-8", "surrogatepass")

@@ -39,3 +39,14 @@ def read_stored(model: type[M], stored: object) -> M:
     if isinstance(stored, str | bytes):
         return model.model_validate_json(stored, extra="ignore")
     return model.model_validate(stored, extra="ignore")
+
+
+EXCERPT_CHARS = 2_000
+
+
+def excerpt(text: str) -> str:
+    """At most `EXCERPT_CHARS` characters of a text: its head and its tail."""
+    if len(text) <= EXCERPT_CHARS:
+        return text
+    half = (EXCERPT_CHARS - 40) // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"

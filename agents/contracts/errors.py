@@ -10,7 +10,7 @@ model), or the model as an observation (tool, model).
 from enum import StrEnum
 from typing import NamedTuple
 
-from agents.contracts.base import Wire
+from agents.contracts.base import Wire, excerpt
 
 
 class FaultClass(StrEnum):
@@ -216,8 +216,8 @@ class LonghaulError(Exception):
 
     @property
     def info(self) -> ErrorInfo:
-        """The storable form."""
-        return ErrorInfo(code=self.code, detail=self.detail)
+        """The storable form; of a long detail, an excerpt."""
+        return ErrorInfo(code=self.code, detail=excerpt(self.detail))
 
 
 class Fenced(LonghaulError):

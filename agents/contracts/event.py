@@ -18,8 +18,6 @@ from agents.contracts.message import MailKind
 from agents.contracts.model import Usage
 from agents.contracts.task import StopReason, TaskStatus
 
-EXCERPT_CHARS = 2_000
-
 
 class _Data(Wire):
     version: int = 1
@@ -89,21 +87,23 @@ class PlanStepLine(Wire):
 
 
 class PlanSubmitted(_Data):
-    """The planner's first plan."""
+    """The planner's first plan. `cut`: it is long, and titles, notes or dependencies are not whole here."""
 
     type: Literal["plan.submitted"] = "plan.submitted"
     revision: int
     steps: tuple[PlanStepLine, ...]
     notes: str = ""
+    cut: bool = False
 
 
 class PlanRevised(_Data):
-    """A new revision replaced the plan."""
+    """A new revision replaced the plan. `cut` as in `plan.submitted`."""
 
     type: Literal["plan.revised"] = "plan.revised"
     revision: int
     steps: tuple[PlanStepLine, ...]
     notes: str = ""
+    cut: bool = False
 
 
 class PlanApproved(_Data):
@@ -569,11 +569,3 @@ class Event(Wire):
     step_id: str | None = None
     turn: int | None = None
     data: EventData
-
-
-def excerpt(text: str) -> str:
-    """At most `EXCERPT_CHARS` characters of a text: its head and its tail."""
-    if len(text) <= EXCERPT_CHARS:
-        return text
-    half = (EXCERPT_CHARS - 40) // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"

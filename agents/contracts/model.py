@@ -62,7 +62,8 @@ class ToolSchema(Wire):
 
 
 class ModelRequest(Wire):
-    """One model call. The prompt is `messages`, or in rollout mode `prompt_token_ids`."""
+    """One model call. The prompt is `messages`, or in rollout mode `prompt_token_ids`. `request_sha256` is over what is
+    shown and how it is asked; `max_tokens` is not in it, as that is what a worker's setting and the budget leave."""
 
     key: str
     coordinate: str
@@ -79,6 +80,7 @@ class ModelRequest(Wire):
     max_tokens: int
     temperature: float = 0.0
     prompt_token_ids: tuple[int, ...] | None = None
+    request_sha256: Sha256 | None = None
 
 
 class Usage(Wire):

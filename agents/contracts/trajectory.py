@@ -26,11 +26,13 @@ class TurnInputs(Wire):
 
 
 class Attempt(Wire):
-    """The k-th model call of a turn: unanswered (both None), answered, or answered with something unusable."""
+    """The k-th model call of a turn: unanswered (both None), answered, or answered with something unusable.
+    `request_sha256` is that of the request, where it ended."""
 
     k: int
     reply: ModelReply | None = None
     bad: BadReply | None = None
+    request_sha256: Sha256 | None = None
 
 
 class Turn(Wire):

@@ -14,7 +14,9 @@ from agents.contracts.plan import Plan, plan_problems
 from agents.contracts.tool import Risk, ToolCall, ToolResult
 from agents.tools.arguments import NotAnObject, Object, parse_object, typed, unique_ids
 from agents.tools.base import Tool
+from agents.tools.control import too_heavy
 from agents.tools.faults import observe
+from agents.tools.finish_step import FinishStep
 from agents.tools.registry import STANDARD, Toolbox, signature
 from agents.tools.submit_review import SubmitReview
 
@@ -158,6 +160,8 @@ def _objection(arguments: BaseModel, failed_checks: bool) -> tuple[ErrorCode, st
     if isinstance(arguments, Plan):
         problems = plan_problems(arguments)
         return (ErrorCode.INVALID_PLAN, "\n".join(f"- {p}" for p in problems)) if problems else None
+    if isinstance(arguments, FinishStep | SubmitReview) and (heavy := too_heavy(arguments)) is not None:
+        return ErrorCode.INVALID_ARGUMENTS, heavy
     if isinstance(arguments, SubmitReview) and arguments.verdict == "approve" and failed_checks:
         return ErrorCode.CHECKS_FAILED, "A check of the task failed in the clean copy; its output is in your brief."
     return None

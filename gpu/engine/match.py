@@ -2,11 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from operator import eq
 from typing import Any
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.model import CALL_HEADER, INSTRUCTION_HEADER, RECORDING_HEADER
 from agents.contracts.recording import Entry, Expect, Recording, expectation
+
+SIDE_CHARS = 600
+"""What a mismatch shows of either side."""
+CALLS_NAMED = 10
+"""Of the calls a recording has, where the one asked for is not among them."""
 
 
 def choose(recordings: Sequence[Recording], headers: Mapping[str, str]) -> Recording:
@@ -41,10 +47,8 @@ def find(recording: Recording, call: str) -> Entry:
     earlier = [n for n in tries if n <= asked]
     if earlier:
         return tries[max(earlier)]
-    there = ", ".join(e.call for e in recording.entries)
-    raise _not_recorded(
-        f"recording {recording.name!r} has no call {call or '(no ' + CALL_HEADER + ')'!r}; it has {there}"
-    )
+    wanted, there = call or f"(no {CALL_HEADER})", _there(recording, stem)
+    raise _not_recorded(f"recording {recording.name!r} has no call {wanted!r}; it has {there}")
 
 
 def shown(body: Mapping[str, Any]) -> Expect:
@@ -59,21 +63,45 @@ def check(recording: Recording, entry: Entry, body: Mapping[str, Any]) -> None:
     """Compare a request with what was recorded.
 
     Raises:
-        LonghaulError: ``REPLAY_MISMATCH``; shows both.
+        LonghaulError: ``REPLAY_MISMATCH``; shows both, as far as they differ.
     """
     got = shown(body)
     expected = Expect(tools=tuple(sorted(entry.expect.tools)), observations=entry.expect.observations)
     if got != expected:
+        what, then, now = _difference(expected, got)
         raise LonghaulError(
             ErrorCode.REPLAY_MISMATCH,
-            f"recording {recording.name!r}, call {entry.call}: the run differs from what was recorded. "
-            f"recorded: {plain(expected)} this run: {plain(got)}",
+            f"recording {recording.name!r}, call {entry.call}: the run differs from what was recorded in {what}. "
+            f"recorded: {plain(then)} this run: {plain(now)}",
         )
 
 
+def _difference(then: Expect, now: Expect) -> tuple[str, Expect, Expect]:
+    """In what they differ first, and both from there on, without what is alike."""
+    if then.tools != now.tools:
+        return "the tools offered", then, now
+    pairs = zip(then.observations, now.observations, strict=False)
+    alike = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(then.observations), len(now.observations)))
+    name = f"observation {alike + 1} since the last call"
+    return name, _from(then, alike), _from(now, alike)
+
+
+def _from(expect: Expect, first: int) -> Expect:
+    return Expect(tools=(), observations=expect.observations[first:])
+
+
 def plain(expect: Expect) -> str:
-    """An expectation as one line of JSON without what is unset."""
-    return json.dumps(expect.model_dump(mode="json", exclude_none=True), sort_keys=True)
+    """An expectation as one line of JSON without what is unset, of bounded length."""
+    text = json.dumps({k: v for k, v in expect.model_dump(mode="json", exclude_none=True).items() if v}, sort_keys=True)
+    return text if len(text) <= SIDE_CHARS else text[:SIDE_CHARS] + f"… {len(text) - SIDE_CHARS} more characters"
+
+
+def _there(recording: Recording, stem: str) -> str:
+    """The calls of a recording, those that begin most like the one asked for first; of many, a few."""
+    wanted = stem.split("/")
+    like = sorted(recording.entries, key=lambda e: -sum(map(eq, e.call.split("/"), wanted)))
+    more = f" and {len(like) - CALLS_NAMED} more" if len(like) > CALLS_NAMED else ""
+    return ", ".join(e.call for e in like[:CALLS_NAMED]) + more
 
 
 def _not_recorded(detail: str) -> LonghaulError:

@@ -246,6 +246,7 @@ class SqlLedger:
                 reply=body.inline,
                 reply_blob=body.blob,
                 bad=json_text(answer.bad) if answer.bad else None,
+                request_sha256=answer.request_sha256,
                 failed=json_text(answer.failed) if answer.failed else None,
                 calls=call_rows(held, answer),
                 activity=line(answer.activity or ASKING),

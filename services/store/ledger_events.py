@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agents.contracts import event as ev
+from agents.contracts.base import excerpt
 from agents.contracts.errors import ErrorCode, ErrorInfo
-from agents.contracts.event import EventData, excerpt
+from agents.contracts.event import EventData
 from agents.contracts.message import PERSON, name_of
 from agents.contracts.run import BurstReason
 from agents.contracts.trajectory import TurnInputs

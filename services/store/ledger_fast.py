@@ -104,7 +104,7 @@ WITH {_HELD}, {_ONCE.format("held")}, settled AS (
     RETURNING last_seq, control_seq, cancel_requested_at IS NOT NULL AS cancel
 ), reply AS (
     UPDATE model_calls SET reply = CAST(:reply AS jsonb), reply_blob = CAST(:reply_blob AS jsonb),
-        bad = CAST(:bad AS jsonb), answered_at = :now
+        bad = CAST(:bad AS jsonb), request_sha256 = :request_sha256, answered_at = :now
     FROM once WHERE tenant_id = :tenant_id AND model_calls.key = :model_key AND answered_at IS NULL
 ), failed AS (
     UPDATE turns SET failed = CAST(:failed AS jsonb), ended_at = :now
@@ -172,6 +172,7 @@ async def answer(db: Database, step: Bound, key: str, reply: Body, given: Answer
             "reply": reply.inline,
             "reply_blob": reply.blob,
             "bad": json_text(given.bad) if given.bad else None,
+            "request_sha256": given.request_sha256,
             "failed": json_text(given.failed) if given.failed else None,
             "calls": call_rows(step.held, given),
             "activity": line(given.activity or ASKING),

@@ -34,7 +34,8 @@ async def load_turns(conn: AsyncConnection, spill: Spill, held: Held, after: Pla
     attempts: dict[Place, list[Attempt]] = defaultdict(list)
     for call, reply in zip(calls, replies, strict=True):
         bad = BadReply.model_validate(call["bad"]) if call["bad"] is not None else None
-        attempts[call["round"], call["turn"]].append(Attempt(k=call["k"], reply=reply, bad=bad))
+        attempt = Attempt(k=call["k"], reply=reply, bad=bad, request_sha256=call["request_sha256"])
+        attempts[call["round"], call["turn"]].append(attempt)
     outcomes: dict[Place, list[ToolResult | None]] = defaultdict(list)
     for tool, result in zip(tools, results, strict=True):
         outcomes[tool["round"], tool["turn"]].append(result)

@@ -20,7 +20,7 @@ _TYPES: dict[str, TypeEngine[Any]] = {
     "least_tokens": BigInteger(),
 }
 
-_NAME = re.compile(r"(?<!:):([a-z_]+)")
+_NAME = re.compile(r"(?<!:):([a-z_0-9]+)")
 
 
 def sql(statement: str) -> TextClause:
@@ -159,7 +159,7 @@ RETURNING last_seq, control_seq, cancel_requested_at IS NOT NULL AS cancel
 ANSWER = sql(f"""
 WITH reply AS (
     UPDATE model_calls SET reply = CAST(:reply AS jsonb), reply_blob = CAST(:reply_blob AS jsonb),
-        bad = CAST(:bad AS jsonb), answered_at = :now
+        bad = CAST(:bad AS jsonb), request_sha256 = :request_sha256, answered_at = :now
     WHERE tenant_id = :tenant_id AND key = :model_key AND answered_at IS NULL
 ), failed AS (
     UPDATE turns SET failed = CAST(:failed AS jsonb), ended_at = :now

@@ -6,8 +6,9 @@ from typing import Any
 from sqlalchemy import Row, Select, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agents.contracts.base import excerpt
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.event import MessageSent, excerpt
+from agents.contracts.event import MessageSent
 from agents.contracts.message import PERSON, MailKind, MessageBody, MessageView
 from agents.contracts.task import TaskStatus
 from services.store import events, task_views

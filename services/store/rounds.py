@@ -10,10 +10,9 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.artifact import BlobRef
-from agents.contracts.base import read_stored
+from agents.contracts.base import excerpt, read_stored
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.event import AgentStarted, MessageSent, PlanRevised, PlanSubmitted, excerpt
-from agents.contracts.event import PlanStepLine as Line
+from agents.contracts.event import AgentStarted, MessageSent
 from agents.contracts.ids import Role, short_digest
 from agents.contracts.message import name_of
 from agents.contracts.plan import Plan, StoredPlan
@@ -25,6 +24,7 @@ from services.store.events import Draft
 from services.store.ledger_step import retryable
 from services.store.mail import welcome
 from services.store.orchestration import locked, set_status, tell
+from services.store.plan_events import plan_event
 from services.store.spill import Body, Spill, line
 from services.store.tables import agents, messages, plans, rounds, steps, tasks
 from workflows.clock import Clock
@@ -113,7 +113,8 @@ class SqlRounds:
                 mine = (tasks.c.tenant_id == task.tenant_id, tasks.c.id == task.task_id)
                 await conn.execute(update(tasks).where(*mine).values(plan_revision=revision))
                 status = await set_status(conn, task, row, TaskStatus.RUNNING)
-                await tell(conn, task, now, [_announcement(planner, revision, plan), *status])
+                told = Draft(plan_event(revision, plan), agent_id=planner.place.agent_id)
+                await tell(conn, task, now, [told, *status])
         shapes = [StepShape(id=s.id, depends_on=tuple(s.depends_on), resources=tuple(s.resources)) for s in plan.steps]
         return PlanShape(revision=revision, steps=tuple(shapes))
 
@@ -261,13 +262,6 @@ async def _insert_steps(conn: AsyncConnection, task: TaskRef, revision: int, pla
             }
         )
     await conn.execute(insert(steps), rows)
-
-
-def _announcement(planner: AgentRef, revision: int, plan: Plan) -> Draft:
-    lines = tuple(Line(id=s.id, title=s.title, depends_on=tuple(s.depends_on)) for s in plan.steps)
-    kind = PlanSubmitted if revision == 1 else PlanRevised
-    data = kind(revision=revision, steps=lines, notes=excerpt(plan.notes))
-    return Draft(data, agent_id=planner.place.agent_id)
 
 
 def _decoded(text: str | None) -> Any:

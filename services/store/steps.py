@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from agents.contracts.base import read_stored
+from agents.contracts.base import excerpt, read_stored
 from agents.contracts.errors import ErrorInfo
 from agents.contracts.event import (
     EventData,
@@ -19,7 +19,6 @@ from agents.contracts.event import (
     StepCompleted,
     StepFailed,
     StepStarted,
-    excerpt,
 )
 from agents.contracts.run import AgentRef, ReviewStart
 from agents.contracts.sandbox import ExecState, ExecStatus

@@ -7,17 +7,9 @@ from typing import Any
 from sqlalchemy import Row, Select, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from agents.contracts.base import read_stored
+from agents.contracts.base import excerpt, read_stored
 from agents.contracts.errors import ErrorInfo
-from agents.contracts.event import (
-    AgentFinished,
-    EventData,
-    StepFailed,
-    TaskCancelled,
-    TaskCompleted,
-    TaskFailed,
-    excerpt,
-)
+from agents.contracts.event import AgentFinished, EventData, StepFailed, TaskCancelled, TaskCompleted, TaskFailed
 from agents.contracts.ids import Role
 from agents.contracts.model import Usage
 from agents.contracts.run import BurstReason, TaskEnd, TaskRef

@@ -8,8 +8,9 @@ from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.artifact import BlobRef
+from agents.contracts.base import excerpt
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.event import TaskCreated, TaskStatusChanged, excerpt
+from agents.contracts.event import TaskCreated, TaskStatusChanged
 from agents.contracts.run import TaskEnd, TaskRef
 from agents.contracts.task import SLOT, StopReason, TaskSpec, TaskStatus, TaskView
 from services.store import events, task_views

@@ -4,8 +4,9 @@ import mimetypes
 from collections.abc import Sequence
 
 from agents.contracts.artifact import Artifact, BlobRef
+from agents.contracts.base import excerpt
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.event import ArtifactCreated, EventData, ExecExited, ExecLost, ExecStarted, excerpt
+from agents.contracts.event import ArtifactCreated, EventData, ExecExited, ExecLost, ExecStarted
 from agents.contracts.ids import short_digest
 from agents.contracts.message import MailKind, Receipt
 from agents.contracts.sandbox import (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from agents.contracts.base import EXCERPT_CHARS
 from agents.contracts.errors import ErrorCode
 from agents.contracts.ids import Role
 from agents.contracts.recording import Recording
@@ -18,10 +19,12 @@ from services.cli.main import build
 from services.prompts import prompts
 from services.recording.file import Unreadable, read
 from services.stack.layout import CHECKOUT
-from tests.support.recorded import lived, recorded, replayed
+from tests.support.memory import BRIEF
+from tests.support.recorded import PROMPTS, lived, recorded, replayed, task_of
 from tests.support.scripts import says
 from workflows.replay.against import against
 from workflows.replay.differences import Difference, Replay
+from workflows.replay.take import take
 
 RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.json"))
 FINISH = says(("finish_step", {"summary": "done"}))
@@ -74,6 +77,48 @@ async def test_a_changed_tool_schema_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert roles == {"executor", "reviewer"}
     firsts = [agent.differences[0] for agent in played.agents if agent.differences]
     assert all(d.layer == "tools" and "Runs a command." in d.diff and d.call.endswith("/1/1/m1") for d in firsts)
+
+
+async def test_what_was_sent_is_known_by_its_digest_alone() -> None:
+    recording = await recorded(await lived([READ, FINISH]))
+    assert recording.task
+    [round_] = recording.task.agents[0].rounds
+    assert all(turn.attempts[0].request_sha256 for turn in round_.turns)
+    turns = round_.model_dump(mode="json")["turns"]
+    turns[1]["attempts"][0]["request_sha256"] = "0" * 64
+    [other] = differences(await replayed(as_if(recording, turns=turns)))
+    assert (other.call, other.kind) == ("executor/1.s1/1/2/m1", "request")
+    assert "shows what the code that made it asks" in other.what
+    [other] = differences(await replayed(as_if(recording, turns=turns, asks=[])))
+    assert "has only its digest" in other.what
+    del turns[1]["attempts"][0]["request_sha256"]
+    assert (await replayed(as_if(recording, turns=turns))).same
+
+
+async def test_a_recording_by_code_that_asks_in_other_words_says_so() -> None:
+    agent = await lived([READ, FINISH])
+    recording = await take(BRIEF.goal, task_of(agent), PROMPTS | {Role.EXECUTOR: "Be long."})
+    assert recording.task
+    [note] = recording.task.notes
+    assert note.startswith("executor/1.s1/1/1/m1: ")
+    assert "(2 calls of this agent)" in note
+    secret = await lived([says(("read_file", {"path": "a"}), text="password=hunter2hunter2"), FINISH])
+    clean = (await recorded(secret)).task
+    assert clean
+    assert clean.redactions
+    assert {a.request_sha256 for turn in clean.agents[0].rounds[0].turns for a in turn.attempts} == {None}
+    assert clean.notes == ()
+
+
+async def test_a_difference_says_in_which_line_and_is_short() -> None:
+    recording = await recorded(await lived([FINISH]))
+    mine = PROMPTS | {Role.EXECUTOR: PROMPTS[Role.EXECUTOR] + "\n" + "x" * 100_000}
+    [difference] = differences(await replayed(recording, mine))
+    assert "differs from line 3 on" in difference.what
+    assert len(difference.diff) < 2_000
+    round_ = {"outcome": json.dumps({"summary": "s" * 100_000})}
+    [difference] = differences(await replayed(as_if(recording, **round_)))
+    assert len(difference.then or "") <= EXCERPT_CHARS
 
 
 async def test_a_changed_retry_policy_is_found_at_the_second_ask(monkeypatch: pytest.MonkeyPatch) -> None:

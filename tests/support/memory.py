@@ -90,7 +90,8 @@ class InMemoryLedger:
         self.log.append(f"T2 {answer.turn}/m{answer.k}" + (" bad" if answer.bad else ""))
         turn, self.waiting = self.turns[-1], None
         self._asked(held, answer.turn, answer.asks)
-        attempt = Attempt(k=answer.k, reply=answer.reply, bad=answer.bad)
+        sha256 = answer.request_sha256
+        attempt = Attempt(k=answer.k, reply=answer.reply, bad=answer.bad, request_sha256=sha256)
         self.turns[-1] = turn.model_copy(
             update={
                 "attempts": (*(a for a in turn.attempts if a.bad), attempt),

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agents.context.render import Prompts
+from agents.contracts.base import excerpt
 from agents.contracts.ids import Role
 from agents.contracts.model import AssistantMessage, ModelRequest, ToolMessage
 from agents.contracts.recorded import RecordedAgent, RecordedAsk, RecordedTask
 from agents.contracts.recording import Entry, Expect, Recording, expectation
 from agents.contracts.tool import ToolResult
-from workflows.replay.differences import AgentReplay, Difference, Differs, Replay, compare
+from workflows.replay.differences import AgentReplay, Difference, Differs, Kind, Replay, compare
 from workflows.replay.play import Part, parts, play
 from workflows.replay.transcript import Unpacker, shown
 
@@ -60,6 +61,7 @@ class _Comparing:
     _asks: Iterator[RecordedAsk] = field(default_factory=lambda: iter(()))
     _refused: dict[str, str] = field(default_factory=dict)
     _gated: frozenset[str] = frozenset()
+    _digests: dict[str, str] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
     def round(self, part: Part) -> "_Comparing":
@@ -68,13 +70,15 @@ class _Comparing:
         self._asks = iter(part.round.asks)
         self._refused = {key: code.value for key, code in part.round.refused.items()}
         self._gated = frozenset(part.round.gated)
+        self._digests = part.digests()
         return self
 
     def asked(self, request: ModelRequest) -> None:
         """Compare how it is asked and what is shown. Raises `Differs` for the former."""
         ask = next(self._asks, None)
         if ask is None:
-            return  # the recording says in its notes why there is none
+            self._sent(request, shown_too=False)
+            return
         self.calls += 1
         then = f"tier {ask.tier}, temperature {ask.temperature:g}, tool choice {ask.tool_choice}"
         now = f"tier {request.tier}, temperature {request.temperature:g}, tool choice {request.tool_choice}"
@@ -85,6 +89,8 @@ class _Comparing:
         difference = compare(ask.call, self.unpacker.unpack(ask), shown(request), self._seen)
         if difference is not None:
             self.found.append(difference)
+        else:
+            self._sent(request, shown_too=True)
         self._expected(request)
 
     def checked(self, call: str, key: str, refusal: ToolResult | None) -> None:
@@ -105,6 +111,18 @@ class _Comparing:
             what = "the tool calls about which a person is asked differ"
             raise Differs(call, what, _calls(then), _calls(sorted(keys)))
 
+    def _sent(self, request: ModelRequest, *, shown_too: bool) -> None:
+        """Whether it is what the model was sent, where only the ledger's digest can tell. The notes say why."""
+        then, now = self._digests.get(request.coordinate), request.request_sha256
+        if then is None or now is None or then == now:
+            return
+        known = "shows what the code that made it asks" if shown_too else "has only its digest"
+        self._differs(request, "request", f"the request differs from what was sent; the file {known}", then, now)
+
+    def _differs(self, request: ModelRequest, kind: Kind, what: str, then: str, now: str) -> None:
+        new = Difference(call=request.coordinate, kind=kind, what=what, then=excerpt(then), now=excerpt(now))
+        self.found.append(new)
+
     def _expected(self, request: ModelRequest) -> None:
         """Whether the replay engine would answer this request from this recording."""
         entry = self.entries.get(request.coordinate)
@@ -115,7 +133,7 @@ class _Comparing:
         if now != then:
             a, b = (one.model_dump_json(exclude_none=True) for one in (then, now))
             what = "the replay engine would not answer this call from this file"
-            self.found.append(Difference(call=request.coordinate, kind="REPLAY_MISMATCH", what=what, then=a, now=b))
+            self._differs(request, "REPLAY_MISMATCH", what, then=a, now=b)
 
 
 def _calls(keys: list[str]) -> str:

@@ -4,12 +4,14 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from agents.contracts.base import Count, Wire
+from agents.contracts.base import Count, Wire, excerpt
 from agents.contracts.model import AssistantMessage, ChatMessage
 from workflows.replay.transcript import Shown
 
 DIFF_LINES = 60
 """A diff is cut behind so many lines."""
+LINE_CHARS = 400
+"""And each of its lines behind so many characters."""
 
 Kind = Literal["request", "decision", "REPLAY_MISMATCH"]
 
@@ -57,7 +59,7 @@ class Differs(Exception):
 
     def __init__(self, call: str, what: str, then: str, now: str) -> None:
         super().__init__(what)
-        self.difference = Difference(call=call, kind="decision", what=what, then=then, now=now)
+        self.difference = Difference(call=call, kind="decision", what=what, then=excerpt(then), now=excerpt(now))
 
 
 def compare(call: str, then: Shown, now: Shown, seen: set[str]) -> Difference | None:
@@ -73,7 +75,7 @@ def compare(call: str, then: Shown, now: Shown, seen: set[str]) -> Difference | 
     return Difference(
         call=call,
         kind="request",
-        what=f"{first.name} differs{again}",
+        what=f"{first.name} differs from line {_line(first)} on{again}",
         layer=first.layer,
         message=first.message,
         messages=len(places),
@@ -89,6 +91,13 @@ class _Place(NamedTuple):
     message: int | None
     then: str
     now: str
+
+
+def _line(place: _Place) -> int:
+    """The first line in which a place differs. A message's text begins with a line that says whose words it is."""
+    then, now = place.then.split("\n"), place.now.split("\n")
+    alike = next((n for n, (a, b) in enumerate(zip(then, now, strict=False)) if a != b), min(len(then), len(now)))
+    return max(1, alike + (place.message is None))
 
 
 def _places(then: Shown, now: Shown) -> Iterator[_Place]:
@@ -109,7 +118,8 @@ def text_of(messages: Sequence[ChatMessage]) -> str:
 def unified(then: str, now: str, name: str) -> str:
     """A unified diff of few lines."""
     sides = (then.splitlines(), now.splitlines())
-    lines = list(difflib.unified_diff(*sides, f"recorded {name}", f"today's {name}", lineterm="", n=2))
+    diff = difflib.unified_diff(*sides, f"recorded {name}", f"today's {name}", lineterm="", n=2)
+    lines = [line if len(line) <= LINE_CHARS else line[:LINE_CHARS] + "…" for line in diff]
     more = [f"… {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
     return "\n".join(lines[:DIFF_LINES] + more)
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from agents.context.render import Prompts
-from agents.contracts.ids import Role
+from agents.contracts.ids import Place, Role, coordinate
 from agents.contracts.recorded import RecordedAgent, RecordedRound
 from agents.contracts.run import AgentRef
 from agents.contracts.trajectory import Brief, Turn
@@ -30,9 +30,19 @@ RULES = BurstRules(turns=sys.maxsize, own_s=float("inf"), store_patience_s=0.0, 
 class Part:
     """A round with what it goes on from."""
 
+    place: Place
     round: RecordedRound
     brief: Brief | None
     before: tuple[Turn, ...]
+
+    def digests(self) -> dict[str, str]:
+        """By call, the digest of the request that was sent, where it is known."""
+        return {
+            coordinate(self.place, self.round.round, turn.turn, attempt.k): attempt.request_sha256
+            for turn in self.round.turns
+            for attempt in turn.attempts
+            if attempt.request_sha256 is not None
+        }
 
 
 def parts(agent: RecordedAgent) -> Iterator[Part]:
@@ -41,7 +51,7 @@ def parts(agent: RecordedAgent) -> Iterator[Part]:
     brief: Brief | None = None
     for one in agent.rounds:
         brief = one.brief if agent.place.role is Role.REVIEWER else one.brief or brief
-        yield Part(one, brief, before)
+        yield Part(agent.place, one, brief, before)
         if agent.place.role is not Role.REVIEWER:
             before += tuple(turn for turn in one.turns if turn.complete)
 

@@ -31,7 +31,7 @@ async def take(instruction: str, task: RecordedTask, prompts: Prompts) -> Record
     texts: dict[str, str] = {}
     redacted = _redacted(task, digest, n)
     taken = [await _agent(agent, prompts, texts) for agent in redacted.agents]
-    notes = (*redacted.notes, *(note for _, note in taken if note))
+    notes = (*redacted.notes, *(note for _, notes in taken for note in notes))
     agents = tuple(agent for agent, _ in taken)
     return Recording(
         name=task.id.lower(),
@@ -50,13 +50,15 @@ def _redacted(task: RecordedTask, instruction_sha256: str, already: int) -> Reco
         for attempt in (a for one in agent["rounds"] for turn in one["turns"] for a in turn["attempts"]):
             if attempt["reply"]:  # tokens are for training, and would tell what was redacted
                 attempt["reply"] |= {"prompt_token_ids": None, "completion_token_ids": None, "logprobs": None}
+            if n + already:  # it is of the texts before, and would tell what was redacted
+                attempt["request_sha256"] = None
         for result in (r for one in agent["rounds"] for turn in one["turns"] for r in turn["results"] if r):
             result["full"] = None  # its digest and length are those of the text before
     return RecordedTask.model_validate(plain | {"redactions": n + already})
 
 
-async def _agent(agent: RecordedAgent, prompts: Prompts, texts: dict[str, str]) -> tuple[RecordedAgent, str | None]:
-    packer, notings, note = Packer(texts), list[_Noting](), None
+async def _agent(agent: RecordedAgent, prompts: Prompts, texts: dict[str, str]) -> tuple[RecordedAgent, list[str]]:
+    packer, notings, notes = Packer(texts), list[_Noting](), list[str]()
 
     def watch(part: Part) -> _Noting:
         notings.append(_Noting(packer, part))
@@ -66,7 +68,7 @@ async def _agent(agent: RecordedAgent, prompts: Prompts, texts: dict[str, str]) 
         await play(agent, prompts, watch)
     except Differs as differs:
         d = differs.difference
-        note = (
+        notes.append(
             f"{d.call}: the code that recorded this decides otherwise than the code that ran it ({d.what}: {d.then} "
             f"then, {d.now} now); of the calls behind it only the replies are kept"
         )
@@ -76,7 +78,13 @@ async def _agent(agent: RecordedAgent, prompts: Prompts, texts: dict[str, str]) 
         noting = by_round.get(one.round)
         new = {"asks": tuple(noting.asks), "refused": noting.refused, "gated": tuple(noting.waiting)} if noting else {}
         rounds.append(one.model_copy(update=new))
-    return agent.model_copy(update={"rounds": tuple(rounds)}), note
+    others = [call for noting in notings for call in noting.others]
+    if others:
+        notes.append(
+            f"{others[0]}: the code that recorded this asks in other words than the code that ran it ({len(others)}"
+            " calls of this agent); the requests here are its own, only their digests are of those that were sent"
+        )
+    return agent.model_copy(update={"rounds": tuple(rounds)}), notes
 
 
 @dataclass
@@ -88,6 +96,8 @@ class _Noting:
     asks: list[RecordedAsk] = field(default_factory=list)
     refused: dict[str, ErrorCode] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Calls that were asked in other words than this code's."""
 
     def __post_init__(self) -> None:
         self.round = self.part.round.round
@@ -96,8 +106,11 @@ class _Noting:
             self.packer.turn(turn)
 
     def asked(self, request: ModelRequest) -> None:
-        """Keep it."""
+        """Keep it, and whether it is what was sent then."""
         self.asks.append(self.packer.pack(request))
+        sent = self.part.digests().get(request.coordinate)
+        if sent is not None and sent != request.request_sha256:
+            self.others.append(request.coordinate)
 
     def checked(self, call: str, key: str, refusal: ToolResult | None) -> None:
         """Keep a refusal."""

@@ -75,6 +75,9 @@ async def test_3_keys_name_the_place_and_k_grows_after_a_bad_reply(parts: Parts,
     assert [row.key for row in await scene.rows(tables.tool_calls)] == [f"{stem}/1/1/c0", f"{stem}/1/2/c0"]
     assert model.asked[1].coordinate == "executor/1.s1/1/1/m2"
     assert model.asked[1].temperature != model.asked[0].temperature  # something changes
+    digests = [row.request_sha256 for row in await scene.rows(tables.model_calls)]
+    assert digests == [asked.request_sha256 for asked in model.asked]
+    assert len({*digests, None}) == 4
     told = await scene.count()
     assert (told["model.failed"], told["model.completed"], told["turn.completed"]) == (1, 2, 2)
 

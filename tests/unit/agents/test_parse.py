@@ -124,6 +124,7 @@ def test_null_means_not_given() -> None:
         ("save_artifact", {"path": "a", "media_type": "png"}, "media_type"),
         ("finish_step", {"evidence": []}, "summary: Field required"),
         ("give_up", {}, "{reason}"),
+        ("finish_step", {"summary": "s", "evidence": ["e" * 2_000] * 7}, "at most 12288"),
     ],
 )
 def test_wrong_arguments_are_refused_and_named(name: str, arguments: dict[str, Any], words: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from agents.contracts import event
+from agents.contracts import base, event
 from agents.contracts.base import Edge, Wire
 from agents.contracts.errors import RULES, ErrorCode, FaultClass, Fenced, LonghaulError
 from agents.contracts.plan import Plan, PlanStep, plan_problems
@@ -66,11 +66,15 @@ def test_terminal_types_are_events() -> None:
 
 def test_an_excerpt_keeps_head_and_tail_within_the_cap() -> None:
     text = "a" * 5_000 + "b" * 5_000
-    short = event.excerpt(text)
-    assert len(short) <= event.EXCERPT_CHARS
+    short = base.excerpt(text)
+    assert len(short) <= base.EXCERPT_CHARS
     assert short[0] == "a"
     assert short[-1] == "b"
-    assert event.excerpt("short") == "short"
+    assert base.excerpt("short") == "short"
+
+
+def test_a_fault_is_stored_as_an_excerpt() -> None:
+    assert len(LonghaulError(ErrorCode.INTERNAL, "x" * 100_000).info.detail) <= base.EXCERPT_CHARS
 
 
 def test_every_code_has_one_rule() -> None:
