@@ -125,7 +125,7 @@ class Calling:
         if known is not None:
             return known
         try:
-            return await self._context(turn, call).ask(asked.to, asked.question)
+            return await self._context(turn, call).ask(asked.to, asked.question, asked.timeout_s)
         except LonghaulError as fault:
             if fault.code.rule.fault is not FaultClass.TOOL:
                 raise

@@ -261,8 +261,8 @@ class CallContext(ToolContext, Protocol):
         """The messages it sends; they are written with its result."""
         ...
 
-    async def ask(self, to: str, question: str) -> Outgoing:
-        """A question, ready to be sent; one that is still open in the same words is found again.
+    async def ask(self, to: str, question: str, timeout_s: float | None) -> Outgoing:
+        """A question, ready to be sent; one that is still open in the same words is found again, with its time.
         ``UNKNOWN_RECIPIENT``, ``RECIPIENT_GONE``."""
         ...
 

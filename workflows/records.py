@@ -68,7 +68,8 @@ class Addressee:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A message to be written in the transaction of what it belongs to. Its `id` follows from the call's key."""
+    """A message to be written in the transaction of what it belongs to. Its `id` follows from the call's key. The
+    asker of a question waits for `expires_s`, or for ever."""
 
     id: str
     recipient: str
@@ -76,6 +77,7 @@ class Outgoing:
     kind: MailKind
     text: str
     reply_to: str | None = None
+    expires_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -223,5 +225,6 @@ class Waiting:
     asks: tuple[Question, ...] = ()
 
 
-Heard = Literal["nothing", "answer", "message"]
-"""What has come since a question was asked."""
+Heard = Literal["nothing", "answer", "expired", "gone", "message"]
+"""What has come since a question was asked: its answer; the word that its time is over, or that who was asked has gone;
+or something else."""

@@ -26,7 +26,7 @@ from agents.policy.budget import MIN_REPLY_TOKENS, reserve_estimate
 from agents.policy.retry import Ask as HowToAsk
 from agents.policy.retry import next_attempt
 from agents.policy.stuck import FARTHEST, verdict
-from agents.tools.ask import Ask, answered, interrupted
+from agents.tools.ask import Ask, came_of
 from agents.tools.control import postponed
 from agents.tools.give_up import GiveUp
 from agents.tools.parse import CheckedCall
@@ -430,9 +430,7 @@ class Burst:
         key = self._held.next()
         heard = await self._persist(lambda: self._ports.ledger.ask(self._held, key, asked))
         await self._ports.live.poke()
-        if heard == "nothing":
-            return None
-        return answered() if heard == "answer" else interrupted()
+        return None if heard == "nothing" else came_of(heard)
 
     def _close(self) -> None:
         """The turn has everything: it becomes part of what every later prompt begins with."""

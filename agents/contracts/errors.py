@@ -86,6 +86,7 @@ class ErrorCode(StrEnum):
     ARTIFACT_MISSING = "ARTIFACT_MISSING"
     UNKNOWN_RECIPIENT = "UNKNOWN_RECIPIENT"
     RECIPIENT_GONE = "RECIPIENT_GONE"
+    ASK_TIMED_OUT = "ASK_TIMED_OUT"
     # models: the reply cannot be used; something is changed and it is asked again
     NO_TOOL_CALL = "NO_TOOL_CALL"
     EMPTY_REPLY = "EMPTY_REPLY"
@@ -182,6 +183,7 @@ RULES: dict[ErrorCode, Rule] = {
     E.ARTIFACT_MISSING: Rule(404, False, _T),
     E.UNKNOWN_RECIPIENT: Rule(404, False, _T),
     E.RECIPIENT_GONE: Rule(409, False, _T),
+    E.ASK_TIMED_OUT: Rule(408, False, _T),
     E.NO_TOOL_CALL: Rule(502, True, _M),
     E.EMPTY_REPLY: Rule(502, True, _M),
     E.REPLY_TRUNCATED: Rule(502, True, _M),

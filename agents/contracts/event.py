@@ -299,7 +299,8 @@ class ReviewSubmitted(_Data):
 
 # --- messages, approvals, steering --------------------------------------------------------------------------------
 class MessageSent(_Data):
-    """A message to an agent or a person is stored; `kind` says what it is, `reply_to` which question it answers."""
+    """A message to an agent or a person is stored; `kind` says what it is, `reply_to` which question it answers,
+    `expires_s` how long a question is waited with."""
 
     type: Literal["message.sent"] = "message.sent"
     message_id: str
@@ -308,6 +309,7 @@ class MessageSent(_Data):
     text: str
     kind: MailKind | None = None
     reply_to: str | None = None
+    expires_s: float | None = None
 
 
 class MessageDelivered(_Data):

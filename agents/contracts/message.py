@@ -67,7 +67,8 @@ MessageState = Literal["sent", "delivered", "read", "undelivered"]
 
 class MessageView(Wire):
     """A message as anyone may see it. `sent`: stored; `delivered`: in its recipient's mailbox; `read`: it entered the
-    recipient's context. `undelivered`: the task ended before it was read. `answered_by` is the answer to a question.
+    recipient's context. `undelivered`: the task ended before it was read. `answered_by` is the answer to a question, or
+    the notice that closed it; after `expires_at` its asker goes on without one.
     `note` says, where the message was just sent, when its recipient will read it."""
 
     id: str
@@ -78,6 +79,7 @@ class MessageView(Wire):
     text: str
     reply_to: str | None = None
     answered_by: str | None = None
+    expires_at: UtcTime | None = None
     state: MessageState
     sent_at: UtcTime
     delivered_at: UtcTime | None = None

@@ -28,6 +28,7 @@ ADVICE: dict[ErrorCode, str] = {
     E.CHECKS_FAILED: "Nothing is approved while a check of the task fails. Ask for a revision; say what to mend.",
     E.UNKNOWN_RECIPIENT: "Nothing was sent. Use one of these names.",
     E.RECIPIENT_GONE: "Nothing was asked. Decide it yourself, ask a person, or leave a message with send_message.",
+    E.ASK_TIMED_OUT: "Go on without it: decide it yourself and say what you assumed, or ask somebody else.",
     E.ARTIFACT_MISSING: "Create the file first, or leave it out of the list.",
 }
 """One line of advice for every code of class *tool*."""

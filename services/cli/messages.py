@@ -80,14 +80,18 @@ def answer(
 
 def lines(message: MessageView) -> list[str]:
     """A message as it is listed."""
-    state = message.state
-    if message.kind == "question" and message.recipient == PERSON:
-        state_words = f"answered by {message.answered_by}" if message.answered_by else "open"
-    else:
-        state_words = state
+    to_person = message.kind == "question" and message.recipient == PERSON
+    state = _answered(message) if to_person else message.state
     at = f"{message.sent_at.astimezone():%H:%M:%S}"
-    head = f"{at}  {message.id}  {message.kind} from {message.sender} to {message.recipient} ({state_words})"
+    head = f"{at}  {message.id}  {message.kind} from {message.sender} to {message.recipient} ({state})"
     return [head, f"    {one_line(message.text, 2_000)}"]
+
+
+def _answered(question: MessageView) -> str:
+    if question.answered_by:
+        return f"answered by {question.answered_by}"
+    until = question.expires_at
+    return f"open until {until.astimezone():%Y-%m-%d %H:%M:%S}" if until else "open"
 
 
 def _client(data_dir: Path | None) -> Client:

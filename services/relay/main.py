@@ -64,7 +64,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         repeat("messages", post.drain, stop, every_s=0.25, idle_max_s=1.0, wake=pokes["messages"]),
         repeat("mailroom", mailroom.take, stop, every_s=0.05),
         repeat("stranded", mailroom.deliver_stranded, stop, every_s=5.0),
-        repeat("unanswerable", partial(close_questions, db), stop, every_s=5.0),
+        repeat("unanswerable", partial(close_questions, db), stop, every_s=1.0),
         repeat("waiting", waker.wake_waiting, stop, every_s=1.0, wake=pokes["waiting"]),
         repeat("queue", admission.round, stop, every_s=1.0, wake=pokes["queue"]),
         repeat("dead workers", DeadWorkers(temporal).release, stop, every_s=0.5),

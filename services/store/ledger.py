@@ -27,7 +27,7 @@ from services.store.ledger_events import (
 from services.store.ledger_load import load_turns, round_end
 from services.store.ledger_step import AGENT, MAIL_WAITS, STATUS_OF, Bound, Step, retryable
 from services.store.mail import deliver, send
-from services.store.mail_sql import ANSWERED
+from services.store.mail_sql import CAME
 from services.store.spill import NO_BODY, Body, Spill, json_text, line
 from services.store.tables import agents, messages, rounds, tasks
 from workflows.clock import Clock
@@ -304,7 +304,8 @@ class SqlLedger:
             if agent.mail_sent > agent.mail_read:
                 await step.tell(told)
                 binds = {"tenant_id": held.ref.tenant_id, "message_id": question.id}
-                return "answer" if (await conn.execute(ANSWERED, binds)).first() else "message"
+                came: Heard | None = (await conn.execute(CAME, binds)).scalar()
+                return came or "message"
             if agent.waiting_for is None or new:
                 waiting = Waiting(PERSON if question.agent_id is None else AGENT)
                 await step.pause(await pack_results(self._spill, held, NOTHING), waiting, told)

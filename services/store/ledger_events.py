@@ -54,6 +54,7 @@ def sent_event(held: Held, message: Outgoing) -> EventData:
         text=excerpt(message.text),
         kind=message.kind,
         reply_to=message.reply_to,
+        expires_s=message.expires_s,
     )
 
 

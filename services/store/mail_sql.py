@@ -3,12 +3,13 @@
 from services.store.ledger_sql import sql
 
 SEND = sql("""
-INSERT INTO messages (id, tenant_id, task_id, agent_id, recipient, kind, sender, sender_id, text, reply_to, sent_at,
-    delivered_at)
-SELECT r.id, :tenant_id, :task_id, r.agent_id, r.recipient, r.kind, :sender, :sender_id, r.text, r.reply_to, :now,
+INSERT INTO messages (id, tenant_id, task_id, agent_id, recipient, kind, sender, sender_id, text, reply_to, expires_at,
+    sent_at, delivered_at)
+SELECT r.id, :tenant_id, :task_id, r.agent_id, r.recipient, r.kind, :sender, :sender_id, r.text, r.reply_to,
+    CAST(:now AS timestamptz) + make_interval(secs => r.expires_s), :now,
     CASE WHEN r.agent_id IS NULL THEN CAST(:now AS timestamptz) END
 FROM jsonb_to_recordset(CAST(:messages AS jsonb))
-    AS r(i int, id text, agent_id text, recipient text, kind text, text text, reply_to text)
+    AS r(i int, id text, agent_id text, recipient text, kind text, text text, reply_to text, expires_s float8)
 ORDER BY r.i
 ON CONFLICT (id) DO NOTHING RETURNING id
 """)
@@ -42,6 +43,10 @@ WHERE tenant_id = :tenant_id AND agent_id = :agent_id AND seq > :mail_read AND r
 """)
 """Messages enter their reader's context. T1 reads all there are."""
 
-ANSWERED = sql("""
-SELECT 1 FROM messages WHERE tenant_id = :tenant_id AND reply_to = :message_id AND kind IN ('answer', 'notice') LIMIT 1
+CAME = sql("""
+SELECT CASE WHEN m.kind = 'answer' THEN 'answer' WHEN q.expires_at <= m.sent_at THEN 'expired' ELSE 'gone' END AS what
+FROM messages AS m JOIN messages AS q ON q.tenant_id = m.tenant_id AND q.id = m.reply_to
+WHERE m.tenant_id = :tenant_id AND m.reply_to = :message_id AND m.kind IN ('answer', 'notice')
+ORDER BY m.kind LIMIT 1
 """)
+"""What has come of a question: an answer goes before a notice."""

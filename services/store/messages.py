@@ -124,7 +124,10 @@ async def _require_open(conn: AsyncConnection, tenant_id: str, task_id: str, *, 
 
 
 async def _require_unanswered(conn: AsyncConnection, tenant_id: str, question_id: str) -> None:
-    query = select(messages.c.id).where(messages.c.tenant_id == tenant_id, messages.c.reply_to == question_id)
-    if (found := (await conn.execute(query)).scalar()) is not None:
-        detail = f"this question has its answer already, {found}; send it without `reply_to` to steer"
+    mine = (messages.c.tenant_id == tenant_id, messages.c.reply_to == question_id)
+    query = select(messages.c.id, messages.c.kind).where(*mine).order_by(messages.c.kind)
+    if (found := (await conn.execute(query)).first()) is not None:
+        late = found.kind == "notice"
+        why = "nobody answered this question in time and its asker goes on" if late else "this question has its answer"
+        detail = f"{why}, {found.id}; send it without `reply_to` to steer"
         raise LonghaulError(ErrorCode.ALREADY_ANSWERED, detail)

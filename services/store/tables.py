@@ -382,6 +382,8 @@ messages = Table(
     Column("sender_id", String(64)),
     Column("text", Text, nullable=False),
     Column("reply_to", String(64)),
+    # of a question: until when its asker waits; null is for ever
+    _time("expires_at"),
     _time("sent_at", nullable=False),
     _time("published_at"),
     _time("delivered_at"),

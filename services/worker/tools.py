@@ -121,7 +121,7 @@ class SandboxCall:
         self._messages.append(Outgoing(name, found.name, found.agent_id, kind, text, found.open_question))
         return Receipt(message_id=name, to=found.name, note=found.note)
 
-    async def ask(self, to: str, question: str) -> Outgoing:
+    async def ask(self, to: str, question: str, timeout_s: float | None) -> Outgoing:
         """A new question, or the one that this call, or an earlier one in the same words, has asked."""
         name = message_id(self._next_key())
         known = await self._post.asked(self._held.ref, name, to, question)
@@ -130,7 +130,7 @@ class SandboxCall:
         found = await self._post.find(self._held.ref, to)
         if not found.can_answer:
             raise LonghaulError(ErrorCode.RECIPIENT_GONE, f"{found.name} would not answer. {found.note}")
-        return Outgoing(name, found.name, found.agent_id, "question", question)
+        return Outgoing(name, found.name, found.agent_id, "question", question, expires_s=timeout_s)
 
     async def save(self, path: str, media_type: str | None) -> Artifact:
         """Stream a file into the object store; its row is written with the call's result."""

@@ -7,15 +7,21 @@ import asyncio
 import re
 import secrets
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.ids import Place, Role
+from agents.contracts.message import MessageBody
+from agents.contracts.run import TaskRef
 from agents.contracts.task import Limits
+from services.ids import new_id
 from services.settings import Settings
 from services.stack.layout import DataDir
+from services.store import mail, messages
 from tests.support.approvals import asked, decide
 from tests.support.scripts import ScriptedModel, says
 from tests.support.stack import Stack
@@ -57,6 +63,12 @@ ASKING = {
     "executor/1.only/1/2/m1": finish("only"),
     "reviewer/1.only/1/1/m1": review("approve"),
 }
+QUESTION = {
+    "planner/1.plan/1/1/m1": plan("only"),
+    "executor/1.only/1/1/m1": says(("ask", {"question": "Which colour?", "timeout_s": 3_600})),
+    "executor/1.only/1/2/m1": finish("only"),
+    "reviewer/1.only/1/1/m1": review("approve"),
+}
 LONG_HISTORY = 30
 """Events after which a server is made to suggest a new history."""
 
@@ -72,6 +84,7 @@ async def record(parts: Parts, namespace: str, settings: Settings) -> None:
     """One task of each kind."""
     client = await connect(settings, namespace)
     await record_approval(parts, client)
+    await record_asked(parts, client)
     await record_continued(parts)
     away = ScriptedModel({"planner/1.plan/1/1/m1": LonghaulError(ErrorCode.ENGINE_UNAVAILABLE, "down")})
     for name, model in (("whole", ScriptedModel(WHOLE)), ("replan", ScriptedModel(REPLAN)), ("outage", away)):
@@ -114,6 +127,34 @@ async def record_approval(parts: Parts, client: Client) -> None:
         await handle.result()
         await save(team, handle.id, "task-approval")
         await save(team, agent, "agent-approval")
+
+
+async def record_asked(parts: Parts, client: Client) -> None:
+    """An agent that waits until a person has answered, woken as the relay does."""
+    async with working(parts, client, ScriptedModel(dict(QUESTION))) as team:
+        task = await new_task(parts, "t" + secrets.token_hex(4), Limits())
+        handle = await team.start(task)
+        await until(lambda: open_question(parts, task), 30)
+        await asyncio.sleep(1)  # the burst has ended, the agent waits
+        question = await open_question(parts, task)
+        async with parts.db.begin() as conn:
+            body = MessageBody(text="Blue.", reply_to=question)
+            await messages.send(conn, task.tenant_id, task.task_id, new_id("msg"), body)
+        agent = Place(task_id=task.task_id, role=Role.EXECUTOR, step="only")
+        async with parts.db.begin() as conn:
+            await mail.deliver(conn, task.tenant_id, agent.agent_id, datetime.now(UTC))
+        name = f"agent/{task.task_id}/0/executor/1.only/1"
+        await team.client.get_workflow_handle(name).signal("wake", 1)
+        await handle.result()
+        await save(team, handle.id, "task-asked")
+        await save(team, name, "agent-asked")
+
+
+async def open_question(parts: Parts, task: TaskRef) -> str | None:
+    """The question that a task's agent waits with."""
+    async with parts.db.begin() as conn:
+        page = await messages.page(conn, task.tenant_id, task.task_id, limit=5)
+    return next((message.id for _, message in page if message.kind == "question"), None)
 
 
 async def last_run(client: Client, workflow_id: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import pkgutil
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def read(path: Path) -> WorkflowHistory:
     return WorkflowHistory.from_json(path.stem, path.read_text())
 
 
-PATHS = {"whole", "replan", "outage", "cancelled", "approval", "continued", "continuation"}
+PATHS = {"whole", "replan", "outage", "cancelled", "approval", "asked", "continued", "continuation"}
 """What has to be recorded of every workflow, besides what is its own."""
 OWN = {"task-deadline"}
 
@@ -84,6 +85,17 @@ def test_a_history_of_a_revision_has_a_second_round() -> None:
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 async def test_a_history_replays(path: Path) -> None:
     await replayer().replay_workflow(read(path))
+
+
+@pytest.mark.parametrize(("path", "reason"), [("agent-approval", "needs_approval"), ("agent-asked", "asked")])
+def test_a_burst_ended_as_the_name_says_and_the_agent_went_on(path: str, reason: str) -> None:
+    [found] = [one for one in HISTORIES if one.stem == path]
+    results = [
+        json.loads(payload.data)
+        for event in read(found).events
+        for payload in event.activity_task_completed_event_attributes.result.payloads
+    ]
+    assert [result["reason"] for result in results if "reason" in result] == [reason, "finished"]
 
 
 async def test_a_changed_decision_is_noticed() -> None:

@@ -276,7 +276,7 @@ class InMemoryCall:
         """Not sent."""
         return Receipt(message_id="msg_1", to=to, note="")
 
-    async def ask(self, to: str, question: str) -> Outgoing:
+    async def ask(self, to: str, question: str, timeout_s: float | None) -> Outgoing:
         """To a person, whoever is named."""
         return Outgoing("msg_1", to, None, "question", question)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import func, insert, select, update
 
+from agents.contracts.errors import LonghaulError
 from agents.contracts.ids import Place, Role
 from agents.contracts.run import AgentRef
 from services.ids import new_id
@@ -58,9 +59,12 @@ class Room(NamedTuple):
             await conn.execute(insert(agents).values(row))
         return ref
 
-    async def write(self, sender: AgentRef, to: AgentRef, text: str, kind: Any = "mail") -> str:
-        """One message, in a transaction of its own."""
-        message = Outgoing(new_id("msg"), to.place.step, to.place.agent_id, kind, text)
+    async def write(
+        self, sender: AgentRef, to: AgentRef | None, text: str, kind: Any = "mail", expires_s: float | None = None
+    ) -> str:
+        """One message, in a transaction of its own; to a person where it is to no agent."""
+        name, agent_id = (to.place.step, to.place.agent_id) if to else ("person", None)
+        message = Outgoing(new_id("msg"), name, agent_id, kind, text, expires_s=expires_s)
         async with self.db.begin() as conn:
             await mail.send(conn, sender, [message], datetime.now(UTC))
         return message.id
@@ -189,7 +193,7 @@ async def test_nats_killed_under_load_and_two_relays_at_once(room: Room) -> None
             for work in (bag.drain, mailroom.take):
                 try:
                     await work()
-                except Exception:
+                except LonghaulError:  # NATS is away
                     await asyncio.sleep(0.1)
 
     relays = [asyncio.create_task(carry(link)) for link in (room.link, other)]
@@ -235,6 +239,27 @@ async def test_one_that_is_not_born_gets_all_of_it_at_birth(room: Room) -> None:
     async with room.db.begin() as conn:
         await mail.welcome(conn, coming, datetime.now(UTC))
     assert await room.box(coming) == [(1, "w0", "0"), (2, "w0", "1"), (3, "w0", "2")]
+
+
+async def test_a_question_whose_time_is_over_is_closed_once(room: Room) -> None:
+    asker, busy = await room.born("asker", state="waiting", waiting_for="person"), await room.born("busy")
+    patient = await room.born("patient", state="waiting", waiting_for="person")
+    await room.write(patient, None, "and I?", kind="question", expires_s=3_600)
+    late = await room.write(asker, None, "which colour?", kind="question", expires_s=0)
+    answered = await room.write(asker, busy, "your port?", kind="question", expires_s=0)
+    async with room.db.begin() as conn:
+        reply = Outgoing(new_id("msg"), "asker", asker.place.agent_id, "answer", "8080", answered)
+        await mail.send(conn, busy, [reply], datetime.now(UTC))
+    for _ in range(2):
+        await close_questions(room.db)
+    assert await room.box(patient) == []
+    assert await room.box(asker) == [
+        (1, "busy", "8080"),
+        (2, "harness", "person did not answer your question in time. Decide it yourself."),
+    ]
+    async with room.db.begin() as conn:
+        rows = (await conn.execute(select(messages.c.reply_to).where(messages.c.kind == "notice"))).scalars().all()
+    assert rows == [late]
 
 
 async def test_a_question_to_one_who_has_ended_is_closed_once(room: Room) -> None:

@@ -14,6 +14,7 @@ from agents.contracts.task import TaskStatus
 from services.relay.admission import Admission
 from services.relay.old_answers import purge
 from services.relay.outbox import Outbox
+from services.relay.questions import close_questions
 from services.relay.reservations import settle_orphans
 from services.relay.starts import Reconciler
 from services.relay.waking import Waker
@@ -129,6 +130,7 @@ def rounds(db: Database) -> dict[str, Callable[[], Awaitable[Any]]]:
         "the queue, some places free": Admission(db, reconciler, 2_000).round,
         "cancels": reconciler.tell_of_cancels,
         "stalled": lambda: reconciler.find_stalled(idle_s=0),
+        "questions": lambda: close_questions(db),
         "waiting agents": Waker(db, nobody).wake_waiting,
         "the outbox": lambda: _outbox(db, nobody),
         "reservations": lambda: settle_orphans(db),

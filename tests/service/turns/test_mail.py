@@ -2,17 +2,21 @@
 
 import asyncio
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import func, update
 
+from agents.contracts.errors import LonghaulError
 from agents.contracts.event import Event
 from agents.contracts.ids import PLAN_STEP, Role
+from agents.contracts.message import MessageBody
 from agents.contracts.plan import Plan, PlanStep
 from agents.contracts.run import AgentRef, BurstReason
-from services.store import mail, tables
+from services.ids import new_id
+from services.relay.questions import close_questions
+from services.store import mail, messages, tables
 from tests.service.turns.test_rules import Forgetful
 from tests.support.mortal import Killed, Life, Mortal
 from tests.support.scripts import ScriptedModel, says
@@ -31,8 +35,8 @@ def send(to: str, text: str) -> Any:
     return says(("send_message", {"to": to, "text": text}))
 
 
-def ask(question: str, **to: str) -> Any:
-    return says(("ask", {"question": question, **to}))
+def ask(question: str, **more: object) -> Any:
+    return says(("ask", {"question": question, **more}))
 
 
 async def pair(parts: Parts, tenant_id: str, one: ScriptedModel, two: ScriptedModel) -> tuple[Scene, Scene]:
@@ -222,6 +226,38 @@ async def test_two_that_ask_each_other_both_get_their_answers(parts: Parts, tena
     assert answers == ["s1", "s2"]
     assert "This answers your question.\nmine is 2" in words(one_says, -1)
     assert "This answers your question.\nmine is 1" in words(two_says, -1)
+
+
+async def test_who_asks_with_a_limit_goes_on_without_an_answer(parts: Parts, tenant_id: str) -> None:
+    model = ScriptedModel([ask("Which colour?", timeout_s=3_600), FINISH])
+    one, _ = await pair(parts, tenant_id, model, ScriptedModel([]))
+    assert (await one.burst()).reason is BurstReason.ASKED
+    await close_questions(parts.db)
+    assert (await one.burst()).reason is BurstReason.ASKED, "its time is not over"
+    [question] = await one.rows(tables.messages)
+    assert question.expires_at - question.sent_at == timedelta(hours=1)
+    async with parts.db.begin() as conn:
+        over = update(tables.messages).where(tables.messages.c.id == question.id)
+        await conn.execute(over.values(expires_at=question.sent_at))
+    await until(lambda: _closed(one), 20)
+    assert (await one.burst()).reason is BurstReason.FINISHED
+    [asked] = await one.rows(tables.tool_calls, tool="ask")
+    assert asked.result["error_code"] == "ASK_TIMED_OUT"
+    assert "Go on without it" in asked.result["content"]
+    assert "person did not answer your question in time" in words(model, 1)
+    assert (await one.row(tables.tasks)).waiting_for is None
+    [sent, _] = told(await one.events(), "message.sent")
+    assert sent.expires_s == 3_600
+    late = MessageBody(text="blue", reply_to=question.id)
+    async with parts.db.begin() as conn:
+        with pytest.raises(LonghaulError, match="ALREADY_ANSWERED: nobody answered this question in time"):
+            await messages.send(conn, tenant_id, one.task.task_id, new_id("msg"), late)
+
+
+async def _closed(scene: Scene) -> bool:
+    """Whether the question was closed, by this or by the stack's relay."""
+    await close_questions(scene.parts.db)
+    return len(await scene.rows(tables.messages, kind="notice")) == 1
 
 
 async def test_who_is_not_at_work_cannot_be_asked(parts: Parts, tenant_id: str) -> None:
