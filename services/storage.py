@@ -48,11 +48,16 @@ class Storage:
             raise self.fault()
 
     def fault(self) -> LonghaulError:
-        """What everybody is told while it is full."""
+        """What everybody is told while it is full: not where, which is the operator's business alone."""
         return storage_full(
-            f"{_mb(self.free_bytes or 0)} are free on the file system of {self.folder}, "
-            f"{_mb(self.floor_bytes)} are the least. Free some space there"
+            f"{_mb(self.free_bytes or 0)} are free where this server keeps its data, {_mb(self.floor_bytes)} are the "
+            "least. Free some space; whoever runs the server sees where with `longhaul doctor` and in its log"
         )
+
+    @property
+    def place(self) -> str:
+        """What the operator is told of it."""
+        return f"{_mb(self.free_bytes or 0)} are free on the file system of {self.folder}. Free some space there"
 
 
 def storage_of(settings: "Settings") -> Storage:

@@ -13,8 +13,10 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from services.cli import exits
 from services.sandbox import template as sandbox_template
 from services.stack import doctor as checks
+from services.stack.claim import is_mine, no_entry
 from services.stack.errors import StackError
 from services.stack.launcher import FOREGROUND_HINT, Launcher, Options
 from services.stack.layout import CHECKOUT, DataDir, default_data_dir
@@ -29,7 +31,7 @@ DataDirOption = Annotated[
         "--data-dir",
         envvar="LONGHAUL_DATA_DIR",
         help="Where everything is kept.",
-        show_default="/var/lib/longhaul as root, else .longhaul in the checkout",
+        show_default="/var/lib/longhaul as root, else .longhaul in the checkout, or ~/.local/share/longhaul",
     ),
 ]
 PortOption = Annotated[
@@ -132,6 +134,8 @@ def key(data_dir: DataDirOption = None) -> None:
 def template() -> None:
     """Build the sandbox's template where it is missing or old."""
     place = template_dir().absolute()
+    if not is_mine(place):
+        exits.fail(no_entry(place, "LONGHAUL_RUNNER_TEMPLATE_DIR"), exits.STACK)
     if sandbox_template.check(place, sandbox_template.LOCK) is not None:
         typer.echo(f"Installing the sandboxes' packages into {place} …")
     argv = [sys.executable, "-m", "services.sandbox.template", "build", str(place)]

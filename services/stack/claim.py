@@ -43,6 +43,39 @@ def check_place(root: Path, meta: Mapping[str, object]) -> None:
         )
 
 
+def check_access(root: Path) -> None:
+    """Refuse a place that this user may not write to.
+
+    Raises:
+        StackRefused: with what to do.
+    """
+    if not is_mine(root):
+        raise StackRefused(no_entry(root))
+
+
+def is_mine(path: Path) -> bool:
+    """Whether this user may write there, or make it."""
+    there = nearest(path)
+    return not there.is_dir() or os.access(there, os.W_OK | os.X_OK)
+
+
+def nearest(path: Path) -> Path:
+    """The path, or the first of its parents that is there."""
+    return next(folder for folder in (path, *path.parents) if _there(folder))
+
+
+def _there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # in a folder that we may not enter
+        return False
+
+
+def no_entry(path: Path, variable: str = "LONGHAUL_DATA_DIR") -> str:
+    """What to say of a place that this user may not write to."""
+    return f"You may not write to {nearest(path)}, so {path} cannot be used. Choose a place of yours: {variable}=PATH"
+
+
 def is_ours(meta: Mapping[str, object]) -> bool:
     """Whether a ``meta.json`` is one that a stack wrote."""
     return not _OURS.isdisjoint(meta)

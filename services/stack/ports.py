@@ -30,6 +30,24 @@ INNER = (
 """Every port but the API's."""
 
 
+NO_LOOPBACK = (
+    "The parts of a stack talk over it; IPv6 alone is not enough. As root: ip addr add 127.0.0.1/8 dev lo && ip link"
+    " set lo up"
+)
+
+
+def has_loopback() -> bool:
+    """Whether `HOST` can be listened on and reached. No name is looked up: what ``localhost`` means is no matter."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
+        try:
+            server.bind((HOST, 0))
+            server.listen(1)
+            socket.create_connection(server.getsockname(), timeout=5.0).close()
+        except OSError:
+            return False
+    return True
+
+
 def is_free(port: int) -> bool:
     """Whether a server could listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -46,8 +64,10 @@ def allocate(api_port: int, remembered: dict[str, int]) -> dict[str, int]:
     """A port for each name: the API's as asked (0 = any), the others as before where still free.
 
     Raises:
-        StackRefused: the API's port is taken.
+        StackRefused: the API's port is taken, or there is no loopback.
     """
+    if not has_loopback():
+        raise StackRefused(f"Nothing can be reached on {HOST} of this machine.\n{NO_LOOPBACK}")
     if api_port and not _becomes_free(api_port):
         raise StackRefused(_busy(api_port))
     ports = {"api": api_port or remembered.get("api", 0)}

@@ -41,6 +41,11 @@ _SETTINGS = {
 }
 
 
+MIN_SHM_BYTES = 64_000_000
+"""Below this much of /dev/shm, memory is shared by files in the data directory."""
+_SHM = Path("/dev/shm")
+
+
 async def unit(context: Context, spawner: Spawner) -> Unit:
     """Describes the process, after having made the database where there is none.
 
@@ -55,7 +60,8 @@ async def unit(context: Context, spawner: Spawner) -> Unit:
     environment = context.environment(data.root) | {"LC_ALL": "C.UTF-8"}
     if not data.pg.exists():
         await _make(context, spawner, programs, owner, environment)
-    arguments = [f"-c{name}={value}" for name, value in (_SETTINGS | {"port": str(context.ports["postgres"])}).items()]
+    here = _shared_memory() | {"port": str(context.ports["postgres"])}
+    arguments = [f"-c{name}={value}" for name, value in (_SETTINGS | here).items()]
     return Unit(
         name="postgres",
         argv=(str(programs / "postgres"), "-D", str(data.pg), *arguments),
@@ -67,6 +73,21 @@ async def unit(context: Context, spawner: Spawner) -> Unit:
         ready=lambda pid: _answers(context, spawner, programs, environment),
         stop_signal=signal.SIGINT,
     )
+
+
+def shared_memory_bytes() -> int:
+    """What is free in /dev/shm; 0 where it is missing or not for everybody."""
+    try:
+        if not _SHM.stat().st_mode & 0o002:
+            return 0
+        return shutil.disk_usage(_SHM).free
+    except OSError:
+        return 0
+
+
+def _shared_memory() -> dict[str, str]:
+    """How the server's processes share memory here."""
+    return {"dynamic_shared_memory_type": "posix" if shared_memory_bytes() >= MIN_SHM_BYTES else "mmap"}
 
 
 def may_lie_at(root: Path) -> bool:
@@ -134,6 +155,8 @@ async def _make(
             scratch.unlink(missing_ok=True)
 
     initdb = [str(programs / "initdb"), "-D", str(partial), "-U", ADMIN, "-A", "scram-sha-256", f"--pwfile={scratch}"]
+    shared = [f"{name}={value}" for name, value in _shared_memory().items()]
+    initdb += [part for setting in shared for part in ("--set", setting)]
     initdb += ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     await run("initdb", initdb, secrets.pg_admin_password + "\n")
     single = [str(programs / "postgres"), "--single", "-D", str(partial), "-c", "exit_on_error=on", "postgres"]

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from services.stack.errors import StackRefused
 from services.stack.layout import CHECKOUT, DataDir
 from services.stack.servers.seaweed import _sockets
 from services.store import schema
+
+AS_USER = CHECKOUT / "tests" / "contract" / "sandbox" / "as_user.py"
 
 
 def fingerprint(root: Path) -> list[tuple[str, int, int]]:
@@ -160,3 +164,31 @@ def test_the_checkout_that_runs_is_named(tmp_path: Path) -> None:
 def test_a_path_too_long_for_a_socket_has_none(tmp_path: Path) -> None:
     assert _sockets(Path("/short"))
     assert _sockets(tmp_path / ("l" * 120)) == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"HOME": "/tmp"}, "/tmp/.local/share/longhaul"),
+        ({"XDG_DATA_HOME": "/tmp/data"}, "/tmp/data/longhaul"),
+        ({"HOME": "/nonexistent"}, "You may not write to /, so /nonexistent/.local/share/longhaul cannot be used."),
+        ({"HOME": "/root/x"}, "You may not write to /root, so /root/x/.local/share/longhaul cannot be used."),
+    ],
+)
+def test_who_uses_a_checkout_of_roots_has_the_data_in_their_home(env: dict[str, str], said: str) -> None:
+    script = """
+from services.stack.errors import StackRefused
+from services.stack.layout import DataDir, default_data_dir
+try:
+    DataDir(default_data_dir()).check()
+    print(default_data_dir())
+except StackRefused as refused:
+    print(refused)
+"""
+    ways = [str(CHECKOUT), sys.prefix, sys.base_prefix]
+    argv = [sys.executable, str(AS_USER), "54321", *ways, "--", sys.executable, "-c", script]
+    done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=60, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("no namespaces here")
+    assert done.stdout.startswith(said), done.stderr
