@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -16,6 +16,7 @@ from agents.contracts.event import Event
 from agents.contracts.model import Delta
 from agents.contracts.task import SLOT, TaskView
 from services.cli.connect import Access
+from services.cli.fit import shares
 from services.cli.styles import Line, dim
 from services.cli.tree import Picture
 from services.cli.words import age, awaited, lines_of, one_line
@@ -96,13 +97,17 @@ class Screen:
     def tick(self) -> None:
         """Let time pass: the pictures age, and silence is broken where there are none."""
         if self._live:
-            now = datetime.now(UTC)
-            drawn = [picture.render(self._console, now) for picture in self._pictures.values()]
-            self._live.update(Group(*drawn), refresh=True)
+            self._live.update(Group(*self._drawn(datetime.now(UTC))), refresh=True)
         elif time.monotonic() - self._last > QUIET_S:
             for picture in self._pictures.values():
                 for line in _still(picture.view, picture.link) if picture.view else ():
                     self.line(line, picture)
+
+    def _drawn(self, now: datetime) -> list[RenderableType]:
+        """Every picture; together they leave a row of the terminal free, else it would scroll at each of them."""
+        console, pictures = self._console, self._pictures.values()
+        rooms = shares([len(picture.rows(console, now)) for picture in pictures], console.height - 1)
+        return [picture.render(console, now, room) for picture, room in zip(pictures, rooms, strict=True)]
 
 
 def _show(items: Items, pictures: dict[Watched, Picture], screen: Screen) -> None:

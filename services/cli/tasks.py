@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agents.contracts.task import TaskStatus, TaskSummary
+from agents.contracts.task import TaskSpec, TaskStatus, TaskSummary, TaskView
 from services.cli import exits, follow, messages, spec
 from services.cli.connect import Access, find
 from services.cli.demo.run import demo
 from services.cli.exits import guarded
 from services.cli.stack import DataDirOption, data_dir_of
 from services.cli.words import awaited, count, lines_of, one_line, spent
+from services.client import Client
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
 _ROW = "{:<31}  {:<20}  {:<19}  {:>5}  {:>9}  {}"
@@ -74,10 +75,18 @@ def submit(
                 tools=tool or (),
                 recording=recording,
             )
-            view = client.submit(built, idempotency_key)
+            view = _submitted(client, built, idempotency_key)
         if follow_it:
             follow.attached(access, view.id, as_json=as_json)
         typer.echo(view.model_dump_json(indent=1) if as_json else f"{view.id}\nWatch it: longhaul watch {view.id}")
+
+
+def _submitted(client: Client, built: TaskSpec, idempotency_key: str | None) -> TaskView:
+    try:
+        return client.submit(built, idempotency_key)
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted. Where the task was accepted already, `longhaul list` shows it.", err=True)
+        raise typer.Exit(exits.INTERRUPTED) from None
 
 
 def watch(task: Task, as_json: AsJson = False, data_dir: DataDirOption = None) -> None:

@@ -30,7 +30,7 @@ def default_data_dir() -> Path:
     own = CHECKOUT / ".longhaul"
     if is_mine(own):
         return own
-    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "longhaul"
+    return Path("~/.local/share/longhaul").expanduser()
 
 
 class Run(BaseModel):

@@ -135,7 +135,7 @@ async def result(conn: AsyncConnection, tenant_id: str, task_id: str) -> TaskRes
             "summary": row["summary"] or "",
             "checks": await check_results(conn, tenant_id, task_id, row["epoch"]),
             "artifacts": await of_task(conn, tenant_id, task_id),
-            "seconds": (row["ended_at"] - row["created_at"]).total_seconds(),
+            "seconds": max(0.0, (row["ended_at"] - row["created_at"]).total_seconds()),
         }
     )
 

@@ -51,6 +51,43 @@ def _offences(source: str) -> set[str]:
     return found | {name for node in ast.walk(tree) if (name := _dotted(node)) in BANNED_NAMES}
 
 
+WALL_CLOCK = {
+    "services/cli/live.py": "ages of what the server has told, never below nothing",
+    "services/ids.py": "ids sort by when they were made",
+    "services/inference/client.py": "Retry-After may be a date",
+    "services/objects/direct.py": "signatures of S3 have a date",
+    "services/relay/mail.py": "when a row was written; how old one must be",
+    "services/relay/old_answers.py": "how old a row must be",
+    "services/relay/outbox.py": "when a row was written",
+    "services/relay/questions.py": "the moment until which a question waits, in its row",
+    "services/relay/reservations.py": "how old a row must be",
+    "services/relay/sandboxes.py": "how old a sandbox must be",
+    "services/relay/starts.py": "when a row was written; how old one must be",
+    "services/sandbox/execs.py": "when a command was asked for",
+    "services/sandbox/journal.py": "when a command began",
+    "services/sandbox/keeper.py": "when a command began; its timeout is monotonic",
+    "services/sandbox/sandboxes.py": "when a sandbox was made",
+    "services/stack/probe.py": "signatures of S3 have a date",
+    "services/stack/status.py": "the age that a person is shown, never below nothing",
+    "services/stack/supervise.py": "since when a process is in its state, for a person",
+    "services/store/migrate.py": "when a tenant was made",
+    "services/worker/clock.py": "the clock of workers",
+}
+"""Who may ask what time it is, and for what. How long something takes or may take is `time.monotonic`: a clock that is
+set must not end, prolong or repeat anything but what names a moment itself (a deadline, an expiry)."""
+
+
+def test_only_moments_are_taken_from_the_wall_clock() -> None:
+    asked = {
+        str(path.relative_to(ROOT))
+        for package in ("services", "gpu")
+        for path in _sources(package)
+        for name in map(_dotted, ast.walk(ast.parse(path.read_text())))
+        if name in ("time.time", "time.time_ns", "datetime.now")
+    }
+    assert asked == set(WALL_CLOCK)
+
+
 @pytest.mark.parametrize("package", ["agents", "workflows"])
 def test_no_clock_no_chance_no_environment(package: str) -> None:
     offences = {

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from agents.contracts.event import ApprovalDecided, ApprovalRequested, Event
 from agents.contracts.model import Delta
-from agents.contracts.task import AgentView, Limits, StepView, TaskStatus, TaskView
+from agents.contracts.task import AgentView, Limits, StepState, StepView, TaskStatus, TaskView
+from services.cli.fit import shares
 from services.cli.tree import Picture
 
 SERVER = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -119,3 +120,40 @@ def test_one_of_several_is_named_and_folds_once_its_task_has_ended() -> None:
     assert "fix  Fix it" in drawn(picture)
     picture.saw(view(status=TaskStatus.COMPLETED), HERE)
     assert drawn(picture).splitlines() == ["code_repair  completed  50 s  4 turns  1,000 tokens  link ok"]
+
+
+def many_steps() -> TaskView:
+    done: StepState = "completed"
+    coming: StepState = "pending"
+    states: list[StepState] = [*[done] * 6, "running", *[coming] * 6]
+    steps = [StepView(id=f"s{n}", title="A step", depends_on=[], state=state) for n, state in enumerate(states)]
+    agent = {"id": "agent_1", "role": "executor", "step": "s6", "state": "running", "activity": "runs pytest -q"}
+    return view(steps=steps, agents=[AgentView.model_validate(agent | {"activity_at": SERVER, "turns": 4})])
+
+
+def rows(picture: Picture, room: int, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(picture.render(console, HERE, room))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_where_room_is_short_what_works_stays() -> None:
+    picture = Picture(label="one")
+    picture.saw(many_steps(), HERE)
+    picture.heard(delta("k", 1, "words " * 50))
+    assert len(rows(picture, 99)) == 16
+    head, *rest = rows(picture, 5)
+    assert head.endswith("+11 rows")
+    assert [line.split()[0] for line in rest] == ["◐", "executor:", "○", "»"]
+    assert [line[:9] for line in rows(picture, 3)[1:]] == ["  ◐ s6  A", "      exe"]
+    assert len(rows(picture, 1)) == len(rows(picture, 0)) == 1
+    assert max(len(line) for room in range(20) for line in rows(picture, room, 40)) < 40
+
+
+def test_pictures_share_the_rows_there_are() -> None:
+    assert shares([4, 5, 6], 23) == [4, 5, 6]
+    assert shares([3, 20, 20], 23) == [3, 10, 10]
+    assert shares([9, 9, 9], 23) == [7, 8, 8]
+    assert shares([9] * 30, 23) == [1] * 30
+    assert shares([], 23) == []
