@@ -67,8 +67,8 @@ MessageState = Literal["sent", "delivered", "read", "undelivered"]
 
 class MessageView(Wire):
     """A message as anyone may see it. `sent`: stored; `delivered`: in its recipient's mailbox; `read`: it entered the
-    recipient's context. `undelivered`: the task ended before it was read. `answered_by` is the answer to a question, or
-    the notice that closed it; after `expires_at` its asker goes on without one.
+    recipient's context. `undelivered`: the task ended before it was read. `answered_by` is the answer to a question,
+    `closed_by` the notice that none will come: after `expires_at`, or because who was asked has ended its round.
     `note` says, where the message was just sent, when its recipient will read it."""
 
     id: str
@@ -79,6 +79,7 @@ class MessageView(Wire):
     text: str
     reply_to: str | None = None
     answered_by: str | None = None
+    closed_by: str | None = None
     expires_at: UtcTime | None = None
     state: MessageState
     sent_at: UtcTime

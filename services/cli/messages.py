@@ -87,9 +87,15 @@ def lines(message: MessageView) -> list[str]:
     return [head, f"    {one_line(message.text, 2_000)}"]
 
 
+def _open(question: MessageView) -> bool:
+    return question.answered_by is None and question.closed_by is None
+
+
 def _answered(question: MessageView) -> str:
     if question.answered_by:
         return f"answered by {question.answered_by}"
+    if question.closed_by:
+        return f"not answered, closed by {question.closed_by}"
     until = question.expires_at
     return f"open until {until.astimezone():%Y-%m-%d %H:%M:%S}" if until else "open"
 
@@ -120,7 +126,7 @@ def _open_question(client: Client, task: str) -> str:
     found: list[MessageView] = []
     while True:
         page = client.messages(task, limit=200, cursor=cursor)
-        found += [m for m in page.data if m.kind == "question" and m.recipient == PERSON and not m.answered_by]
+        found += [m for m in page.data if m.kind == "question" and m.recipient == PERSON and _open(m)]
         cursor = page.next_cursor
         if cursor is None:
             break

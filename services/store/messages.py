@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, func, insert, select
+from sqlalchemy import Row, ScalarSelect, Select, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.base import excerpt
@@ -35,7 +35,7 @@ async def send(conn: AsyncConnection, tenant_id: str, task_id: str, message_id: 
     await conn.execute(select(agents.c.id).where(*mine).with_for_update(key_share=True))  # agents before the task
     now = await _require_open(conn, tenant_id, task_id, lock=True)
     if body.reply_to is not None:
-        await _require_unanswered(conn, tenant_id, body.reply_to)
+        await _require_unanswered(conn, tenant_id, task_id, body.reply_to)
     kind: MailKind = "answer" if body.reply_to is not None else "steer"
     row = {
         "id": message_id,
@@ -70,18 +70,22 @@ async def page(
     ).one_or_none()
     if ended is None:
         raise task_views.not_found(task_id)
-    answered_by = (
-        select(func.min(answers.c.id))
-        .where(answers.c.tenant_id == tenant_id, answers.c.reply_to == messages.c.id)
-        .scalar_subquery()
-    )
-    query: Select[Any] = select(messages, answered_by.label("answered_by")).where(
-        messages.c.tenant_id == tenant_id, messages.c.task_id == task_id
-    )
+    came = [_reply("answer").label("answered_by"), _reply("notice").label("closed_by")]
+    query: Select[Any] = select(messages, *came).where(messages.c.tenant_id == tenant_id, messages.c.task_id == task_id)
     if before is not None:
         query = query.where(messages.c.n < before)
     rows: Sequence[Row[Any]] = (await conn.execute(query.order_by(messages.c.n.desc()).limit(limit))).all()
     return [(row.n, _view(row, ended=ended.ended_at is not None)) for row in rows]
+
+
+def _reply(kind: MailKind) -> ScalarSelect[Any]:
+    """Of a question: the id of what came of it."""
+    mine = (answers.c.tenant_id == messages.c.tenant_id, answers.c.task_id == messages.c.task_id)
+    return (
+        select(func.min(answers.c.id))
+        .where(*mine, answers.c.reply_to == messages.c.id, answers.c.kind == kind)
+        .scalar_subquery()
+    )
 
 
 def _view(row: Row[Any], *, ended: bool) -> MessageView:
@@ -123,8 +127,8 @@ async def _require_open(conn: AsyncConnection, tenant_id: str, task_id: str, *, 
     return row.now
 
 
-async def _require_unanswered(conn: AsyncConnection, tenant_id: str, question_id: str) -> None:
-    mine = (messages.c.tenant_id == tenant_id, messages.c.reply_to == question_id)
+async def _require_unanswered(conn: AsyncConnection, tenant_id: str, task_id: str, question_id: str) -> None:
+    mine = (messages.c.tenant_id == tenant_id, messages.c.task_id == task_id, messages.c.reply_to == question_id)
     query = select(messages.c.id, messages.c.kind).where(*mine).order_by(messages.c.kind)
     if (found := (await conn.execute(query)).first()) is not None:
         late = found.kind == "notice"

@@ -19,6 +19,7 @@ def unanswered() -> ColumnElement[bool]:
     """Of a question: nobody has answered it, nor said that nobody will."""
     done = select(answers.c.id).where(
         answers.c.tenant_id == messages.c.tenant_id,
+        answers.c.task_id == messages.c.task_id,
         answers.c.reply_to == messages.c.id,
         answers.c.kind.in_(("answer", "notice")),
     )

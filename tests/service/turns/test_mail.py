@@ -248,6 +248,9 @@ async def test_who_asks_with_a_limit_goes_on_without_an_answer(parts: Parts, ten
     assert (await one.row(tables.tasks)).waiting_for is None
     [sent, _] = told(await one.events(), "message.sent")
     assert sent.expires_s == 3_600
+    async with parts.db.begin() as conn:
+        [_, (_, shown)] = await messages.page(conn, tenant_id, one.task.task_id, limit=5)
+    assert (shown.answered_by, shown.closed_by) == (None, (await one.row(tables.messages, kind="notice")).id)
     late = MessageBody(text="blue", reply_to=question.id)
     async with parts.db.begin() as conn:
         with pytest.raises(LonghaulError, match="ALREADY_ANSWERED: nobody answered this question in time"):
