@@ -104,10 +104,13 @@ class Screen:
                     self.line(line, picture)
 
     def _drawn(self, now: datetime) -> list[RenderableType]:
-        """Every picture; together they leave a row of the terminal free, else it would scroll at each of them."""
-        console, pictures = self._console, self._pictures.values()
-        rooms = shares([len(picture.rows(console, now)) for picture in pictures], console.height - 1)
-        return [picture.render(console, now, room) for picture, room in zip(pictures, rooms, strict=True)]
+        """The pictures; together they leave a row of the terminal free, else it would scroll at each of them."""
+        console, pictures, room = self._console, list(self._pictures.values()), max(2, self._console.height - 1)
+        shown = pictures if len(pictures) <= room else pictures[: room - 1]
+        left = len(pictures) - len(shown)
+        rooms = shares([len(picture.rows(console, now)) for picture in shown], room - bool(left))
+        drawn = [picture.render(console, now, rows) for picture, rows in zip(shown, rooms, strict=True)]
+        return [*drawn, Text(f"… and {left} more", style="dim")] if left else drawn
 
 
 def _show(items: Items, pictures: dict[Watched, Picture], screen: Screen) -> None:

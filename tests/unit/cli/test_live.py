@@ -1,27 +1,44 @@
-"""Several tasks on one screen: each line says whose it is, and the width of the names is one."""
+"""Live pictures on a small terminal: nothing is wider or higher than it, and nothing of them stays."""
 
 import io
 
+import pytest
 from rich.console import Console
 
-from services.cli.live import Screen, Watched
+from services.cli.live import Screen, Watched, _screen
 from services.cli.styles import plain
 from services.cli.tree import Picture
+from tests.support import terminal
+from tests.unit.cli.test_tree import HERE, delta, many_steps
 
 
-def said(*labels: str) -> list[str]:
-    console = Console(file=io.StringIO(), width=40, force_terminal=False)
-    pictures = {Watched(f"task_{label}", label): Picture(label=label) for label in labels}
-    screen = Screen(console, None, pictures)
-    for picture in pictures.values():
-        screen.line(plain("[fix] " + "x" * 60), picture)
+def drawn(columns: int, rows: int, tasks: int) -> terminal.Screen:
+    """What a terminal shows in the end of several tasks under way, with lines printed meanwhile."""
+    console = Console(file=io.StringIO(), width=columns, height=rows, force_terminal=True, legacy_windows=False)
+    pictures = {Watched(f"task_{n}", f"label{n}"): Picture(label=f"label{n}") for n in range(tasks)}
+    with _screen(console, pictures) as screen:
+        for number, picture in enumerate(pictures.values()):
+            picture.saw(many_steps(), HERE)
+            picture.heard(delta("k", 1, "é日本語 " * 60))
+            _tell(screen, picture, number)
     assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().splitlines()
+    seen = terminal.Screen(columns, rows)
+    seen.write(console.file.getvalue().replace("\n", "\r\n"))
+    return seen
 
 
-def test_lines_of_several_tasks_stand_in_columns_and_are_not_wrapped() -> None:
-    assert said("one", "three") == ["one    [fix] " + "x" * 60, "three  [fix] " + "x" * 60]
+def _tell(screen: Screen, picture: Picture, number: int) -> None:
+    for n in range(5):
+        screen.line(plain(f"line {number}.{n} " + "and more words " * 9), picture)
+        screen.tick()
 
 
-def test_a_task_alone_has_no_name_before_its_lines() -> None:
-    assert said("") == ["[fix] " + "x" * 60]
+@pytest.mark.parametrize("tasks", [1, 3, 12])
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40), (40, 10)])
+def test_the_view_keeps_to_the_terminal(columns: int, rows: int, tasks: int) -> None:
+    seen = drawn(columns, rows, tasks)
+    assert (seen.wrapped, seen.lost, seen.unknown, seen.hidden) == ([], 0, set(), False)
+    left = "\n".join(seen.lines)
+    assert all(f"line {number}.4" in left for number in range(tasks))
+    assert "executor:" not in left
+    assert "tokens" not in left
