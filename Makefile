@@ -12,7 +12,7 @@ ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && [ ! -e .venv/
 .PHONY: .venv/.place
 endif
 
-.PHONY: help setup up down status doctor demo test check bench fault docs recordings lock clean
+.PHONY: help setup up down status doctor demo test check bench fault stress docs recordings lock clean
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
@@ -49,6 +49,9 @@ bench: setup ## one benchmark: NAME=turn
 
 fault: setup ## kills under running tasks, at moments of chance; the same again with ARGS=--seed=N
 	@$(PY) -m pytest tests/fault --kills 60 $(ARGS)
+
+stress: setup ## 200 tasks of three tenants, 20 at once; in small with ARGS="--tasks 50 --running 5"
+	@$(PY) -m tests.stress $(ARGS)
 
 docs: .venv/.project ## write the generated pages of docs/reference
 	@$(PY) -m tests.support.reference

@@ -87,9 +87,9 @@ class ReplayEngine:
 
     def _match(self, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[str, Entry]:
         named, call = headers.get(RECORDING_HEADER, ""), headers.get(CALL_HEADER, "")
-        count = generate.turns(named)
-        if count is not None:
-            return named, generate.entry(count, call, body)
+        shape = generate.shape(named)
+        if shape is not None:
+            return named, generate.entry(shape, call, body)
         recording = match.choose(self._library.recordings(), headers)
         entry = match.find(recording, call)
         match.check(recording, entry, body)

@@ -19,6 +19,7 @@ from services.mailbox import link as nats
 from services.mailbox import subjects
 from services.mailbox.link import Link
 from services.mailbox.live import NatsLive
+from services.objects.abandoned import give_up_abandoned
 from services.objects.s3 import S3Objects
 from services.prompts import prompts
 from services.recording.recorder import Recorder
@@ -61,6 +62,8 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
         stack.push_async_callback(db.close)
         objects = S3Objects(settings)
         stack.push_async_callback(objects.close)
+        tidying = asyncio.create_task(give_up_abandoned(objects))
+        stack.callback(tidying.cancel)
         link = await nats.connect(settings, "api", wait_s=1.0)
         stack.push_async_callback(link.close)
         runner = RunnerClient(settings.runner_url, settings.runner_token.get_secret_value(), patience_s=1.0)

@@ -4,6 +4,7 @@ import base64
 import re
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import IO, Any, TypeVar
 
 import boto3
@@ -107,6 +108,18 @@ class Bucket:
     def read(self, body: Any, size: int | None = None) -> bytes:
         """Read from what `open` gave: all of it, or at most `size` bytes."""
         return self._run(lambda: bytes(body.read(size)))
+
+    def abort_uploads(self, before: datetime) -> int:
+        """Give up what was begun in parts before a moment and has no end; how many there were."""
+
+        def abort() -> int:
+            pages = self._s3.get_paginator("list_multipart_uploads").paginate(Bucket=self._name)
+            old = [one for page in pages for one in page.get("Uploads", ()) if one["Initiated"] < before]
+            for one in old:
+                self._s3.abort_multipart_upload(Bucket=self._name, Key=one["Key"], UploadId=one["UploadId"])
+            return len(old)
+
+        return self._run(self._in_bucket(abort))
 
     def ping(self) -> None:
         """Ask whether the service answers and takes our key; makes the bucket where it is missing."""

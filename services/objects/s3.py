@@ -6,6 +6,7 @@ import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from agents.contracts.artifact import BlobRef
@@ -89,6 +90,11 @@ class S3Objects:
             yield piece
         if whole and digest.hexdigest() != ref.sha256:
             raise _corrupt(ref)
+
+    async def abort_uploads(self, older_than: timedelta) -> int:
+        """Give up uploads in parts that were begun so long ago and have no end, of all tenants; how many there were."""
+        before = datetime.now(UTC) - older_than
+        return await self._run(lambda: self._bucket.abort_uploads(before))
 
     async def ping(self) -> None:
         """Whether the store answers and takes our key; for readiness. Raises ``OBJECTS_UNAVAILABLE``."""

@@ -8,8 +8,11 @@ import pytest
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.ids import Role
 from agents.contracts.model import ModelReply, Usage
+from agents.contracts.plan import Plan, plan_problems
 from agents.contracts.recording import SpokenCall
+from agents.contracts.run import PlanShape, StepShape
 from agents.contracts.tool import ToolCall, ToolResult, render_observation
+from agents.policy.parallel import ready
 from agents.tools.parse import check_reply
 from gpu.engine import generate
 
@@ -19,23 +22,33 @@ def body(exit_code: int | None = None) -> dict[str, Any]:
     return {"messages": [{"role": "tool", "content": render_observation(result)} for result in seen]}
 
 
-def said(call: str, exit_code: int | None = None, count: int = 3) -> SpokenCall:
-    [spoken] = generate.entry(count, call, body(exit_code)).reply.tool_calls
+def said(call: str, exit_code: int | None = None, count: int = 3, steps: int = 1) -> SpokenCall:
+    [spoken] = generate.entry(generate.Shape(count, steps), call, body(exit_code)).reply.tool_calls
     return spoken
 
 
-@pytest.mark.parametrize("name", [None, "", "code_repair", "generate", "generate:0", "generate:x", "generate:2000:x"])
+@pytest.mark.parametrize(
+    "name", [None, "", "code_repair", "generate", "generate:0", "generate:x", "generate:2x", "generate:2x51"]
+)
 def test_only_its_own_names_generate(name: str | None) -> None:
-    assert generate.turns(name) is None
+    assert generate.shape(name) is None
 
 
 def test_a_run_is_so_many_different_commands_and_the_end() -> None:
-    assert generate.turns("generate:2000") == 2000
+    assert generate.shape("generate:2000") == generate.Shape(turns=2000)
     commands = [said(f"executor/1.long/1/{turn}/m1", 0 if turn > 1 else None) for turn in (1, 2, 3)]
     assert [c.arguments["command"] for c in commands] == ["true 1", "true 2", "true 3"]
     assert said("executor/1.long/1/4/m1", 0).name == "finish_step"
     assert said("executor/1.long/2/1/m1").name == "finish_step", "a later round hands in at once"
     assert said("executor/1.long/1/2/m3", 0) == commands[1], "a call asked again is answered the same"
+
+
+def test_steps_that_are_asked_for_may_all_run_side_by_side() -> None:
+    assert generate.shape("generate:2x32") == generate.Shape(turns=2, steps=32)
+    plan = Plan.model_validate(said("planner/1.plan/1/1/m1", steps=32).arguments)
+    assert plan_problems(plan) == []
+    shape = PlanShape(revision=1, steps=tuple(StepShape.model_validate(step.model_dump()) for step in plan.steps))
+    assert len(ready(shape, set(), set(), 32)) == 32
 
 
 @pytest.mark.parametrize("role", ["planner", "executor", "reviewer"])
