@@ -56,6 +56,7 @@ WALL_CLOCK = {
     "services/ids.py": "ids sort by when they were made",
     "services/inference/client.py": "Retry-After may be a date",
     "services/objects/direct.py": "signatures of S3 have a date",
+    "services/objects/s3.py": "how old an upload must be that nobody ends",
     "services/relay/mail.py": "when a row was written; how old one must be",
     "services/relay/old_answers.py": "how old a row must be",
     "services/relay/outbox.py": "when a row was written",
