@@ -1,5 +1,6 @@
 """The demo where everything is odd at once: spaces and umlauts in the paths, no network, no HOME, no terminal, an ASCII
-locale, 40 columns, proxies that nobody answers at, a strict umask, few descriptors.
+locale, 40 columns, proxies that nobody answers at, a strict umask, few descriptors, a /dev/shm of 1 MB that is not for
+everybody, a localhost that is ::1.
 
 What fails here alone is found by taking the oddities away one by one.
 """
@@ -53,12 +54,20 @@ def odd_environment() -> dict[str, str]:
 
 
 def test_demo(checkout: Path, place: Path) -> None:
-    offline = Apart().offline()
+    hosts = place / "hosts"
+    hosts.write_text("::1 localhost\n")
+    apart = Apart()
+    surroundings = (
+        apart.with_small_disk(Path("/dev/shm"), 1),
+        apart.with_file(Path("/etc/hosts"), hosts),
+        apart.offline(),
+    )
 
     def odd() -> None:
+        for enter in surroundings:
+            enter()
         os.umask(0o077)
         resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
-        offline()
 
     data = place / "dätä of mine" / "x"
     done = subprocess.run(
