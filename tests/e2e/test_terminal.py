@@ -32,9 +32,8 @@ def test_a_screen_shows_what_a_terminal_would() -> None:
     assert (screen.wrapped, screen.lost, screen.unknown) == (["0123456789a"], 1, set())
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (60, 10)])
-def test_three_demos_side_by_side_keep_to_the_terminal(tenant: Tenant, columns: int, rows: int) -> None:
-    terminal = longhaul(tenant, "demo", columns=columns, rows=rows)
+def test_three_demos_side_by_side_keep_to_the_terminal(tenant: Tenant) -> None:
+    terminal = longhaul(tenant, "demo")
     assert terminal.end(200) == 0, terminal.output
     screen = terminal.screen
     assert (screen.wrapped, screen.lost, screen.unknown, screen.hidden) == ([], 0, set(), False)
