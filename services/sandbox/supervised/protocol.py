@@ -143,29 +143,44 @@ class Frame:
 
 
 class Reader:
-    """Takes bytes as they come, gives frames. What is no frame is skipped byte by byte: after another controller the
-    stream may begin anywhere."""
+    """Takes bytes as they come, gives frames. What is no frame is skipped byte by byte. Where not `synced`, the stream
+    may begin anywhere (another controller was there), so until the first frame a length is believed only once its
+    bytes and their check sum are there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, synced: bool = True) -> None:
         self._held = bytearray()
+        self._synced = synced
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that are whole now."""
         self._held += data
-        at = 0
-        while (at := self._held.find(MAGIC, at)) >= 0 and len(self._held) - at >= HEADER_BYTES:
-            _, version, message, flags, tag, exec_, length = _HEAD.unpack_from(self._held, at)
-            if version != VERSION or length > MAX_PAYLOAD:
-                at += 1
-                continue
-            end = at + HEADER_BYTES + length
-            if len(self._held) < end:
+        at, keep = 0, -1
+        while (at := self._held.find(MAGIC, at)) >= 0:
+            frame, size = self._at(at)
+            if frame is not None:
+                self._synced, keep = True, -1
+                yield frame
+                at += size
+            elif size and self._synced:
+                keep = at
                 break
-            payload = bytes(self._held[at + HEADER_BYTES : end])
-            (crc,) = _CRC.unpack_from(self._held, at + 16)
-            if crc == zlib.crc32(payload, zlib.crc32(self._held[at : at + 16])):
-                yield Frame(message, tag, exec_, payload, flags)
-                at = end
             else:
+                keep = at if size and keep < 0 else keep
                 at += 1
-        del self._held[: at if at >= 0 else len(self._held)]
+        del self._held[: len(self._held) if at < 0 and keep < 0 else max(at, 0) if keep < 0 else keep]
+
+    def _at(self, at: int) -> tuple[Frame | None, int]:
+        """The frame here and its size; no frame and 1 where it is not whole yet; no frame and 0 where there is none."""
+        if len(self._held) - at < HEADER_BYTES:
+            return None, 1
+        _, version, message, flags, tag, exec_, length = _HEAD.unpack_from(self._held, at)
+        end = at + HEADER_BYTES + length
+        if version != VERSION or length > MAX_PAYLOAD:
+            return None, 0
+        if len(self._held) < end:
+            return None, 1
+        payload = bytes(self._held[at + HEADER_BYTES : end])
+        (crc,) = _CRC.unpack_from(self._held, at + 16)
+        if crc != zlib.crc32(payload, zlib.crc32(self._held[at : at + 16])):
+            return None, 0
+        return Frame(message, tag, exec_, payload, flags), end - at
