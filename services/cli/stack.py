@@ -132,18 +132,25 @@ def key(data_dir: DataDirOption = None) -> None:
 
 
 def template() -> None:
-    """Build the sandbox's template where it is missing or old."""
+    """Build the sandbox's template where it is missing or old, and the supervisor where there is a compiler."""
     place = template_dir().absolute()
     if not is_mine(place):
         exits.fail(no_entry(place, "LONGHAUL_RUNNER_TEMPLATE_DIR"), exits.STACK)
     if sandbox_template.check(place, sandbox_template.LOCK) is not None:
         typer.echo(f"Installing the sandboxes' packages into {place} …")
-    argv = [sys.executable, "-m", "services.sandbox.template", "build", str(place)]
-    try:
-        code = subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False).returncode
-    except KeyboardInterrupt:  # the builder has heard it too, and has said so
-        code = 130
+    code = _module("services.sandbox.template", "build", str(place))
+    if code == 0:
+        _module("services.sandbox.supervisor.build", str(place), "--here", quiet=True)  # nothing needs it yet
     raise typer.Exit(code)
+
+
+def _module(name: str, *arguments: str, quiet: bool = False) -> int:
+    argv = [sys.executable, "-m", name, *arguments]
+    stderr = subprocess.DEVNULL if quiet else None
+    try:
+        return subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=stderr, check=False).returncode
+    except KeyboardInterrupt:  # the builder has heard it too, and has said so
+        return 130
 
 
 async def _launch(options: Options) -> None:

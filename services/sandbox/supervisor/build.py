@@ -3,6 +3,7 @@
 The machine's compiler is taken where it can link statically; else zig's, which is fetched for this once.
 """
 
+import argparse
 import fcntl
 import hashlib
 import importlib.util
@@ -19,6 +20,7 @@ SOURCES = Path(__file__).parent
 LOCK = Path(__file__).parents[3] / "requirements-compiler.lock"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s")
 COMPILERS = ("cc", "gcc", "clang")
+KEPT = 4
 
 
 class BuildError(Exception):
@@ -38,8 +40,10 @@ def program(folder: Path) -> Path:
     return folder / f"supervisor-{digest()}"
 
 
-def build(folder: Path) -> Path:
-    """The program in `folder`, made where it is missing; older ones are removed.
+def build(folder: Path, *, fetch: bool = True) -> Path:
+    """The program in `folder`, made where it is missing; of older ones a few stay, for other checkouts.
+
+    `fetch`: also where this machine has no compiler of its own (100 MB are downloaded, and removed again).
 
     Raises:
         BuildError: with what to do.
@@ -49,21 +53,20 @@ def build(folder: Path) -> Path:
     with open(folder / "supervisor.lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         if not target.exists():
-            _make(target)
-        for other in folder.glob("supervisor-*"):
-            if other != target:
-                other.unlink()
+            _make(target, fetch)
+        for other in sorted(folder.glob("supervisor-*"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+            other.unlink()
     return target
 
 
-def _make(target: Path) -> None:
+def _make(target: Path, fetch: bool) -> None:
     making = target.with_name(f"making-{target.name}")
     own = next(filter(shutil.which, COMPILERS), None)
     wrong = [_compile([own], making)] if own is not None else []
-    if not wrong or wrong[0] is not None:
+    if fetch and (not wrong or wrong[0] is not None):
         with tempfile.TemporaryDirectory(prefix="longhaul-zig-") as folder:
             wrong.append(_compile(_zig(Path(folder)), making))
-    if wrong[-1] is not None:
+    if not wrong or wrong[-1] is not None:
         raise BuildError("the supervisor could not be built. The compilers said:\n" + "\n".join(filter(None, wrong)))
     making.chmod(0o755)
     making.rename(target)
@@ -94,12 +97,13 @@ def _compile(compiler: list[str], making: Path) -> str | None:
 
 
 def main() -> int:
-    """Entry."""
-    if len(sys.argv) != 2:
-        print("usage: python -m services.sandbox.supervisor.build DIR", file=sys.stderr)
-        return 2
+    """``DIR [--here]``: with `--here` nothing is fetched."""
+    parser = argparse.ArgumentParser(prog="services.sandbox.supervisor.build")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--here", action="store_true", help="only with a compiler of this machine")
+    options = parser.parse_args()
     try:
-        print(build(Path(sys.argv[1]).resolve()))
+        print(build(options.folder.resolve(), fetch=not options.here))
     except (BuildError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

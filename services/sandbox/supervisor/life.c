@@ -52,9 +52,9 @@ void exec_end(struct exec *e, enum exit_reason why, uint32_t grace_ms) {
 
 static void push(struct exec *e, uint64_t now) { /* the forced end, again and again until nothing is left */
     if (!e->kill_begun) begin_kill(e, now);
-    if (now - e->kill_since >= GIVE_UP_US) {
+    if (!e->all_killed && now - e->kill_since >= GIVE_UP_US) {
         kill(-1, SIGKILL); /* everything in this namespace but us; keepers too, so nothing is in doubt */
-        e->kill_since = now;
+        e->all_killed = true;
     }
     kill_tree(e, SIGKILL);
     e->kill_at = now + e->kill_pause * 1000u;

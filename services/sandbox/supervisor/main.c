@@ -18,6 +18,7 @@
 #define TERM_GRACE_MS 2000u
 
 struct options options = {.listen_fd = -1, .leash_fd = -1, .linger_s = 60};
+struct rlimit files_before;
 static struct watch signals, leash;
 static bool shutting;
 static uint64_t shut_at = NEVER;
@@ -126,6 +127,11 @@ static void leash_init(void) {
     watch_want(&leash, EPOLLRDHUP); /* its end only: what is in it is nobody's business here */
 }
 
+static void more_files(void) {
+    getrlimit(RLIMIT_NOFILE, &files_before);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){files_before.rlim_max, files_before.rlim_max});
+}
+
 static uint64_t round_of_work(void) {
     uint64_t next = execs_tick();
     conns_flush();
@@ -146,6 +152,7 @@ int main(int argc, char **argv) {
     refuse_elsewhere();
     umask(022);
     setsid(); /* where the caller's session goes on, its signals must not reach us as a group */
+    more_files();
     files_init();
     oom_init();
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* commands of the same user may not look into us */

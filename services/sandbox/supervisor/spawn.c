@@ -140,6 +140,7 @@ static void __attribute__((noreturn)) run(const struct order *o, const struct pi
     if (nice(NICE) < 0) { /* below us, so that we get our turn beside a fork bomb */
     }
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    setrlimit(RLIMIT_NOFILE, &files_before);
     limit(RLIMIT_NOFILE, options.nofile);
     limit(RLIMIT_NPROC, options.nproc);
     become_job_user(report);

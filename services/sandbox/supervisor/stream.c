@@ -78,7 +78,10 @@ void stream_send(struct stream *s) {
         const uint8_t *data;
         size_t size = kept_at(&s->kept, &s->sent, &data);
         if (!size) break;
-        if ((starved = controller_waiting() >= WAITING_MOST)) return;
+        if (controller_waiting() >= WAITING_MOST) {
+            starved = true;
+            return;
+        }
         if (size > CHUNK) size = CHUNK;
         if (size > e->credit) size = e->credit;
         put_data(s, data, size, 0);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "kept.h"
@@ -33,6 +34,7 @@ struct options {
 extern struct options options; /* set once, in main */
 
 /* main.c */
+extern struct rlimit files_before; /* RLIMIT_NOFILE as it was: ours is raised, commands get this one */
 void supervisor_end(int code) __attribute__((noreturn)); /* with us everything in the namespace ends */
 void supervisor_shut(uint32_t grace_ms);
 bool supervisor_shutting(void);
@@ -82,7 +84,7 @@ struct exec {
     uint8_t bits;
     int code, signal_number, error;
     uint32_t left_behind;
-    bool main_ended, tree_ended, kill_begun, exit_told;
+    bool main_ended, tree_ended, kill_begun, all_killed, exit_told;
     uint64_t started_ns, ended_ns, begun_us, duration_us, user_us, system_us, max_rss_kb;
     uint64_t deadline, kill_at, kill_since, give_up_at, close_at;
     uint64_t oom_before, output_limit;

@@ -1,5 +1,6 @@
 """Supervisors to test."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -7,12 +8,13 @@ import pytest
 
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervisor.build import build
+from services.stack.layout import default_data_dir
 from tests.contract.supervisor.box import Listening, Sandbox, Tools
 
 
 @pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    made = Tools(build(Path(tmp_path_factory.getbasetemp()).parent / "supervisor-built"))
+def tools() -> Iterator[Tools]:
+    made = Tools(build(Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template")))
     yield made
     made.remove()
 

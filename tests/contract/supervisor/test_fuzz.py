@@ -61,7 +61,7 @@ def test_the_reader_gives_every_whole_frame_however_it_is_cut(
     stream = before + b"".join(frame.encode() for frame in sent)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     reader = Reader(synced=data.draw(st.booleans()))
-    found = []
+    found: list[Frame] = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += reader.feed(stream[start:end])
     assert found == sent

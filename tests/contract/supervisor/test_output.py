@@ -100,3 +100,13 @@ async def test_memory_of_an_idle_supervisor(client: Supervisor, sandbox: Sandbox
     rollup = Path(f"/proc/{sandbox.pid}/smaps_rollup").read_text()
     private = sum(int(found) for found in re.findall(r"Private_\w+:\s+(\d+)", rollup))
     assert private < 2048, rollup
+
+
+async def test_many_floods_at_once_all_arrive(client: Supervisor) -> None:
+    """More than the channel takes at a time: each waits for its turn, and none for ever."""
+    size = 4_000_000
+    commands = [await client.start(sh(f"f{n}", f"head -c {size} /dev/zero", window=1 << 23)) for n in range(8)]
+    await asyncio.sleep(0.5)
+    async with asyncio.timeout(30):
+        for command in reversed(commands):
+            assert sum([len(piece.data) async for piece in command.pieces()]) == size
