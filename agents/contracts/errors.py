@@ -62,6 +62,8 @@ class ErrorCode(StrEnum):
     SANDBOX_LOST = "SANDBOX_LOST"
     SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
     SPAWN_FAILED = "SPAWN_FAILED"
+    SNAPSHOT_NOT_FOUND = "SNAPSHOT_NOT_FOUND"
+    SNAPSHOT_FAILED = "SNAPSHOT_FAILED"
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
     # tools: shown to the model as observations
     INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
@@ -160,6 +162,8 @@ RULES: dict[ErrorCode, Rule] = {
     E.SANDBOX_LOST: Rule(410, False, _I),
     E.SANDBOX_UNAVAILABLE: Rule(503, True, _I),
     E.SPAWN_FAILED: Rule(503, True, _I),
+    E.SNAPSHOT_NOT_FOUND: Rule(404, False, _I),
+    E.SNAPSHOT_FAILED: Rule(500, False, _I),
     E.PAYLOAD_TOO_LARGE: Rule(500, False, _I),
     E.INVALID_ARGUMENTS: Rule(422, False, _T),
     E.UNKNOWN_TOOL: Rule(422, False, _T),

@@ -3,7 +3,7 @@
 import base64
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import IO, Any, TypeVar
 
@@ -59,22 +59,54 @@ class Bucket:
             timeout_s=(_CONNECT_S, _READ_S),
         )
 
-    def put(self, key: str, data: bytes, digest: bytes) -> None:
-        """Keep bytes under a key, unless it is taken: then it holds the same bytes."""
+    def put(self, key: str, data: bytes, digest: bytes) -> bool:
+        """Keep bytes under a key, unless it is taken: then it holds the same bytes. Whether it was free."""
         headers = {"if-none-match": "*", "x-amz-checksum-sha256": base64.b64encode(digest).decode()}
 
-        def send() -> None:
-            status, body = self._put(f"/{self._name}/{key}", data, headers)
+        def send() -> bool:
+            status, body = self._send("PUT", key, headers, data, digest)
             if status not in (200, 412):
                 raise ClientError(_answer(status, body), "PutObject")
+            return status == 200
 
-        self._run(self._in_bucket(send))
+        return self._run(self._in_bucket(send))
 
-    def _put(self, path: str, data: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """The bytes under a key, or `length` of them from `start` on."""
+        last = "" if length is None else start + length - 1
+        headers = {"range": f"bytes={start}-{last}"} if start or length is not None else {}
+
+        def send() -> bytes:
+            status, body = self._send("GET", key, headers)
+            if status not in (200, 206):
+                raise ClientError(_answer(status, body), "GetObject")
+            return body
+
+        return self._run(send)
+
+    def has(self, key: str) -> bool:
+        """Whether the key is taken."""
+        return self._run(lambda: self._exists(key))
+
+    def keys(self, prefix: str) -> Iterator[tuple[str, int, datetime]]:
+        """Keys that begin so, in order, each with its size and the time it was written."""
+        pages = iter(self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._name, Prefix=prefix))
+        while (page := self._run(lambda: next(pages, None))) is not None:
+            for found in page.get("Contents", ()):
+                yield found["Key"], int(found["Size"]), found["LastModified"]
+
+    def delete(self, key: str) -> None:
+        """Take it away; what is not there is no fault."""
+        self._run(lambda: self._s3.delete_object(Bucket=self._name, Key=key))
+
+    def _send(
+        self, method: str, key: str, headers: dict[str, str], data: bytes = b"", digest: bytes | None = None
+    ) -> tuple[int, bytes]:
         """Send until an answer comes that another try would not change, at most `_TRIES` times."""
+        path = f"/{self._name}/{key}"
         for left in range(_TRIES - 1, -1, -1):
             try:
-                status, body = self._direct.put(self._key(), path, data, headers)
+                status, body = self._direct.send(method, self._key(), path, headers, data, digest)
                 if status < 500 or left == 0:
                     break
             except HTTPClientError:
@@ -126,14 +158,11 @@ class Bucket:
         self._run(self._in_bucket(lambda: self._s3.head_bucket(Bucket=self._name)))
 
     def _exists(self, key: str) -> bool:
-        try:
-            self._s3.head_object(Bucket=self._name, Key=key)
-        except ClientError as error:
-            # a HEAD has no body to name the code: a missing bucket shows at the upload that follows
-            if _status(error) == 404:
-                return False
-            raise
-        return True
+        # a HEAD has no body to name the code: a missing bucket shows at the upload that follows
+        status, body = self._send("HEAD", key, {})
+        if status not in (200, 404):
+            raise ClientError(_answer(status, body), "HeadObject")
+        return status == 200
 
     def _in_bucket(self, call: Callable[[], T]) -> Callable[[], T]:
         def again() -> T:

@@ -1,4 +1,4 @@
-"""A PUT without boto3's machinery, which costs more CPU than the rest of a turn: signed here, sent by botocore's own
+"""Requests without boto3's machinery, which costs more CPU than the rest of a turn: signed here, sent by botocore's own
 HTTP session (its connections, certificates and proxies)."""
 
 import hashlib
@@ -27,7 +27,7 @@ class Key:
 
 
 class Direct:
-    """PUTs to one endpoint, from any thread."""
+    """Requests to one endpoint, from any thread."""
 
     def __init__(self, endpoint: str, region: str, *, connections: int, timeout_s: tuple[float, float]) -> None:
         """`timeout_s` is for connecting and for each read."""
@@ -41,15 +41,25 @@ class Direct:
             socket_options=_SOCKET_OPTIONS,
         )
 
-    def put(self, key: Key, path: str, data: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and body of the answer. `path` needs no escaping; names of `headers` are lower case.
+    def send(
+        self,
+        method: str,
+        key: Key,
+        path: str,
+        headers: Mapping[str, str],
+        data: bytes = b"",
+        sha256: bytes | None = None,
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer. `path` needs no escaping; names of `headers` are lower case; `sha256` is the
+        digest of `data` where it is known.
 
         Raises:
             BotoCoreError: no answer came.
         """
+        digest = sha256.hex() if sha256 else hashlib.sha256(data).hexdigest()
         more = {"host": self._host} | dict(headers)
-        signed = sign(key, self._region, "PUT", path, hashlib.sha256(data).hexdigest(), more, datetime.now(UTC))
-        answer = self._http.send(AWSPreparedRequest("PUT", self._endpoint + path, signed, data, False))
+        signed = sign(key, self._region, method, path, digest, more, datetime.now(UTC))
+        answer = self._http.send(AWSPreparedRequest(method, self._endpoint + path, signed, data, False))
         return int(answer.status_code), bytes(answer.content)
 
 

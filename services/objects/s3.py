@@ -28,7 +28,7 @@ class S3Objects:
     the end. A missing bucket is made by whoever writes first."""
 
     def __init__(self, settings: Settings, *, threads: int = 16) -> None:
-        self._bucket = Bucket(settings, connections=threads)
+        self.bucket = self._bucket = Bucket(settings, connections=threads)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="s3")
 
     async def put(self, tenant_id: str, data: bytes) -> BlobRef:

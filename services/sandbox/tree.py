@@ -10,6 +10,7 @@ from pathlib import Path
 from services.sandbox.beneath import Root
 
 CHUNK = 1 << 20
+_CANNOT_SHARE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
 def delete(path: Path) -> None:
@@ -128,7 +129,7 @@ def _copy_file(source: int, target: int, name: str, info: os.stat_result) -> Non
     write = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=target)
     try:
         size = 0
-        for start, end in _written(read):
+        for start, end in written(read):
             size = _copy_span(read, write, start, end)
         os.ftruncate(write, max(size, os.fstat(read).st_size))  # a hole at the end
         os.fchmod(write, stat.S_IMODE(info.st_mode) & 0o777)
@@ -138,7 +139,7 @@ def _copy_file(source: int, target: int, name: str, info: os.stat_result) -> Non
         os.close(write)
 
 
-def _written(fd: int) -> Iterator[tuple[int, int]]:
+def written(fd: int) -> Iterator[tuple[int, int]]:
     """The parts of a file that are not holes: one that claims a terabyte and holds nothing costs nothing to copy."""
     end = 0
     while True:
@@ -152,9 +153,20 @@ def _written(fd: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
+def _shared(read: int, write: int, at: int, end: int) -> int:
+    try:
+        while at < end and (done := os.copy_file_range(read, write, end - at, at, at)):
+            at += done
+    except OSError as error:
+        if error.errno not in _CANNOT_SHARE:
+            raise
+    return at
+
+
 def _copy_span(read: int, write: int, start: int, end: int) -> int:
-    """Copy the bytes from `start` up to `end`; where it came to, which is less for a file that shrinks."""
-    at = start
+    """Copy the bytes from `start` up to `end`; where it came to, which is less for a file that shrinks. In the kernel
+    where it can, which shares them where the file system does (btrfs, XFS)."""
+    at = _shared(read, write, start, end)
     while at < end and (data := os.pread(read, min(CHUNK, end - at), at)):
         view = memoryview(data)
         while view:

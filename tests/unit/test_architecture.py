@@ -64,6 +64,7 @@ WALL_CLOCK = {
     "services/relay/reservations.py": "how old a row must be",
     "services/relay/sandboxes.py": "how old a sandbox must be",
     "services/relay/starts.py": "when a row was written; how old one must be",
+    "services/sandbox/capture.py": "compared with the times of files",
     "services/sandbox/execs.py": "when a command was asked for",
     "services/sandbox/journal.py": "when a command began",
     "services/sandbox/keeper.py": "when a command began; its timeout is monotonic",

@@ -1,0 +1,1 @@
+"""Folders kept in S3 by their content: trees, chunks, packs, manifests."""
