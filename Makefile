@@ -12,9 +12,9 @@ ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && [ ! -e .venv/
 .PHONY: .venv/.place
 endif
 
-.PHONY: help setup up down status doctor demo test check bench fault stress docs recordings lock clean
+.PHONY: help setup up down status doctor demo test test-docker check bench fault stress docs recordings lock clean
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.project ## everything into .venv (no root, no compiler, no Docker)
 	@$(LONGHAUL) template
@@ -35,7 +35,10 @@ demo: setup ## three teams at work, on a running stack or on one of its own; one
 	@exec $(LONGHAUL) demo $(ARGS)
 
 test: setup ## the tests; a part of them with T=tests/unit/agents
-	@$(PY) -m pytest $(T) $(ARGS)
+	@$(PY) -m pytest $(T) --ignore=tests/engine $(ARGS)
+
+test-docker: setup ## sandboxes as containers, with runc and gVisor (root; apt install docker.io runsc iproute2)
+	@$(PY) -m pytest tests/engine $(ARGS)
 
 check: .venv/.project ## lint, format, types, import rules, docs
 	@$(PY) -m ruff check .
