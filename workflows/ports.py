@@ -23,6 +23,7 @@ from agents.contracts.sandbox import (
     ReadFile,
     SandboxInfo,
     SandboxSpec,
+    Snapshot,
     WriteFile,
 )
 from agents.contracts.tool import ToolResult
@@ -62,8 +63,8 @@ class Runner(Protocol):
         ...
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
-        """Make a sandbox, or find the one of this id. ``CAPABILITY_MISSING``, ``SANDBOX_UNAVAILABLE``,
-        ``DISK_FULL``."""
+        """Make a sandbox, or find the one of this id. ``CAPABILITY_MISSING``, ``SANDBOX_UNAVAILABLE``, ``DISK_FULL``;
+        from a snapshot also ``SNAPSHOT_NOT_FOUND``, ``SNAPSHOT_FAILED``, ``OBJECTS_UNAVAILABLE``."""
         ...
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
@@ -105,6 +106,12 @@ class Runner(Protocol):
 
     async def list_files(self, sandbox_id: str, limit: int) -> tuple[list[FileEntry], int]:
         """The first `limit` regular files in path order (``.git`` left out), and how many there are."""
+        ...
+
+    async def snapshot(self, sandbox_id: str, key: str, owner: Owner) -> Snapshot:
+        """Keep the workspace's files in the object store, from where `create` makes sandboxes; journaled by `key`.
+        Waits until no command runs. ``SANDBOX_UNAVAILABLE`` (stays busy), ``SNAPSHOT_FAILED``,
+        ``OBJECTS_UNAVAILABLE``."""
         ...
 
     async def put_archive(self, sandbox_id: str, key: str, owner: Owner, archive: AsyncIterator[bytes]) -> None:

@@ -5,7 +5,8 @@ from agents.contracts.ids import Sha256
 
 
 class BlobRef(Wire):
-    """An object in S3, addressed by its content. Its key is ``blobs/{sha256[:2]}/{sha256}`` under the tenant's."""
+    """An object in S3, addressed by its content. Its key is ``blobs/{sha256[:2]}/{sha256}`` under the tenant's; that of
+    a snapshot's manifest ``snapshots/manifests/{sha256}``."""
 
     sha256: Sha256
     bytes: Count

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from agents.contracts.artifact import BlobRef
 from agents.contracts.base import Count, Edge, UtcTime, Wire
 from agents.contracts.errors import ErrorCode
 from agents.contracts.ids import Sha256
@@ -45,7 +46,8 @@ class SandboxState(StrEnum):
 
 
 class SandboxSpec(Wire):
-    """What to make. `copy_of` makes a clean copy: a fresh sandbox holding the files of another at this moment."""
+    """What to make. `copy_of` makes a clean copy: a fresh sandbox holding the files of another at this moment;
+    `snapshot` one that holds the files of a snapshot of the same tenant. One of the two at most."""
 
     id: str
     tenant_id: str
@@ -53,6 +55,7 @@ class SandboxSpec(Wire):
     fence: int = 1
     limits: SandboxLimits = SandboxLimits()
     copy_of: str | None = None
+    snapshot: BlobRef | None = None
 
 
 class SandboxInfo(Wire):
@@ -166,6 +169,24 @@ class FileEntry(Wire):
 
     path: str
     bytes: Count
+
+
+class TakeSnapshot(Wire):
+    """Keep a workspace's files. Journaled by `key`."""
+
+    key: str
+    owner: Owner
+
+
+class Snapshot(Wire):
+    """Files that were kept, by `manifest`. `bytes` is what they hold, `added_bytes` what had to be stored for it."""
+
+    manifest: BlobRef
+    files: Count
+    folders: Count
+    links: Count
+    bytes: Count
+    added_bytes: Count
 
 
 class RunnerFault(Wire):

@@ -17,6 +17,7 @@ Routes (all but the two health ones want the bearer token):
     GET    /v1/sandboxes/{id}/file         ?path= -> bytes
     PUT    /v1/sandboxes/{id}/file         ?key=&path=, bytes; the owner is JSON in the header `OWNER_HEADER`
     PUT    /v1/sandboxes/{id}/archive      ?key=, a tar; the same header
+    POST   /v1/sandboxes/{id}/snapshots    TakeSnapshot -> Snapshot
 """
 
 import asyncio
@@ -42,6 +43,7 @@ from agents.contracts.sandbox import (
     ReadFile,
     RunnerFault,
     SandboxSpec,
+    TakeSnapshot,
     WriteFile,
 )
 from services.sandbox import archive, fences, files
@@ -51,6 +53,7 @@ from services.sandbox.home import Home
 from services.sandbox.journal import Entry, Phase
 from services.sandbox.probe import Probe
 from services.sandbox.sandboxes import Sandboxes
+from services.sandbox.snapshots import Snapshots
 from services.sandbox.wire import OWNER_HEADER, FileList, KillRequest, SandboxList
 from services.storage import NO_SPACE, Storage
 
@@ -67,8 +70,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Routes:
     """The handlers. Each finds the sandbox, admits the owner's fences, acts."""
 
-    def __init__(self, sandboxes: Sandboxes, execs: Execs, probe: Probe, storage: Storage) -> None:
+    def __init__(
+        self, sandboxes: Sandboxes, execs: Execs, probe: Probe, storage: Storage, snapshots: Snapshots
+    ) -> None:
         self._sandboxes = sandboxes
+        self._snapshots = snapshots
         self._execs = execs
         self._probe = probe
         self.storage = storage
@@ -95,6 +101,7 @@ class Routes:
             web.get(f"{one}/file", self.get_file),
             web.put(f"{one}/file", self.put_file),
             web.put(f"{one}/archive", self.put_archive),
+            web.post(f"{one}/snapshots", self.take_snapshot),
         ]
 
     async def healthz(self, request: web.Request) -> web.Response:
@@ -211,6 +218,14 @@ class Routes:
         spooled, sha256 = await self._spool(request, owner, archive.MAX_BYTES)
         await self._change(request, owner, lambda home: archive.unpack(home, key, spooled, sha256))
         return web.Response(status=204)
+
+    async def take_snapshot(self, request: web.Request) -> web.Response:
+        """Keep the files as they are once no command runs and no change is made."""
+        asked = await _body(request, TakeSnapshot)
+        await self._admit(request, asked.owner)
+        async with self._sandboxes.still(self._home(request)):
+            home = await self._admit(request, asked.owner)
+            return _json(await asyncio.to_thread(self._snapshots.take, home, asked.key))
 
     async def get_file(self, request: web.Request) -> web.StreamResponse:
         """The bytes of a file. A file that shrinks on the way breaks the connection rather than end early."""

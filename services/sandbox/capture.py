@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from agents.contracts.errors import ErrorCode, LonghaulError
 from services.sandbox.beneath import Root
 from services.sandbox.remembered import CONTENT, KIND, SIZE, STATE, Memory, Row, recall, remember
 from services.sandbox.scan import Piece, Scan, Slot, Wanted, join, read, scan
 from services.snapshots.format import Chunk, Entry, File, Folder, Link, pack_tree
 from services.snapshots.manifest import Manifest
 from services.snapshots.shelf import Shelf
-from services.snapshots.writing import Writer, Written, find_base
+from services.snapshots.writing import Base, Writer, Written, find_base
 
 _CHUNK = struct.Struct(">32sQ")
 
@@ -27,8 +28,17 @@ def capture(folder: Path, shelf: Shelf, notes: Path) -> Written:
     """
     memory = recall(notes)
     base = find_base(shelf, memory.ref) if memory.ref else None
-    if base is None:
-        memory = Memory()  # what it builds on may be gone
+    if base is None:  # what it would build on may be gone
+        return _capture(folder, shelf, notes, Memory(), None)
+    try:
+        return _capture(folder, shelf, notes, memory, base)
+    except LonghaulError as error:
+        if error.code is not ErrorCode.SNAPSHOT_FAILED:
+            raise
+        return _capture(folder, shelf, notes, Memory(), None)  # the one before may be what is damaged
+
+
+def _capture(folder: Path, shelf: Shelf, notes: Path, memory: Memory, base: Base | None) -> Written:
     with Root(folder) as root, Writer(shelf, base) as writer, ExitStack() as doors:
         mode = os.fstat(root.fd).st_mode & 0o777
         found = scan(root, memory, time.time_ns(), doors)

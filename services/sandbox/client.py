@@ -28,6 +28,8 @@ from agents.contracts.sandbox import (
     RunnerFault,
     SandboxInfo,
     SandboxSpec,
+    Snapshot,
+    TakeSnapshot,
     WriteFile,
 )
 from services.sandbox.wire import OWNER_HEADER, FileList, KillRequest, SandboxList
@@ -121,6 +123,11 @@ class RunnerClient:
         params = {"limit": str(limit)}
         found = await self._call("GET", f"/v1/sandboxes/{sandbox_id}/files", FileList, params=params)
         return found.files, found.total
+
+    async def snapshot(self, sandbox_id: str, key: str, owner: Owner) -> Snapshot:
+        """Keep the workspace's files."""
+        asked = TakeSnapshot(key=key, owner=owner)
+        return await self._call("POST", f"/v1/sandboxes/{sandbox_id}/snapshots", Snapshot, asked, timeout_s=UPLOAD_S)
 
     async def put_archive(self, sandbox_id: str, key: str, owner: Owner, archive: AsyncIterator[bytes]) -> None:
         """Unpack a tar."""

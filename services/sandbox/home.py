@@ -34,6 +34,11 @@ class Home:
         return self.root / "staging"
 
     @property
+    def seen(self) -> Path:
+        """What the last snapshot saw of the workspace."""
+        return self.root / "seen.json"
+
+    @property
     def fences(self) -> Path:
         """The record of the highest fences."""
         return self.root / "fences.json"

@@ -22,8 +22,10 @@ from services.sandbox.execs import Execs
 from services.sandbox.namespace import NamespaceBackend, find_bwrap
 from services.sandbox.probe import Probe
 from services.sandbox.sandboxes import Sandboxes
+from services.sandbox.snapshots import Snapshots
 from services.sandbox.template import Template
 from services.settings import Settings
+from services.snapshots.opening import shelves
 from services.storage import storage_of
 from services.telemetry import configure
 
@@ -43,10 +45,12 @@ async def serve(settings: Settings) -> None:
     )
     backend.setup()
     execs = Execs(backend, settings.runner_pipe_fd)
-    sandboxes = Sandboxes(data_dir, backend, execs)
+    snapshots = Snapshots(shelves(settings, connections=32))
+    sandboxes = Sandboxes(data_dir, backend, execs, snapshots)
     sandboxes.prepare()
     probe = Probe(backend, sandboxes, execs)
-    app = build_app(Routes(sandboxes, execs, probe, storage_of(settings)), settings.runner_token.get_secret_value())
+    routes = Routes(sandboxes, execs, probe, storage_of(settings), snapshots)
+    app = build_app(routes, settings.runner_token.get_secret_value())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=3.0)
     await runner.setup()
     await web.TCPSite(runner, settings.runner_host, settings.runner_port).start()

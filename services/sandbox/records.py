@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel
 
 from agents.contracts.base import UtcTime, Wire
-from agents.contracts.sandbox import ExecRequest, FileChange, SandboxLimits
+from agents.contracts.sandbox import ExecRequest, FileChange, SandboxLimits, Snapshot
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -59,12 +59,13 @@ class Ended(Wire):
 
 
 class FileJournal(Wire):
-    """An entry of `journal/`: a keyed change of files. Until `done`, whether it took place is told by the staged file:
-    still in `staging/` means it did not."""
+    """An entry of `journal/`: a keyed change of files, or a snapshot. Until `done`, whether a change took place
+    is told by the staged file: still in `staging/` means it did not."""
 
     key: str
     request_sha256: str
     change: FileChange | None = None
+    snapshot: Snapshot | None = None
     done: bool = False
 
 

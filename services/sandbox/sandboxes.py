@@ -23,6 +23,7 @@ from services.sandbox.backend import Backend
 from services.sandbox.execs import Execs
 from services.sandbox.home import FOLDERS, OWNED, Home, load
 from services.sandbox.records import Fences, Meta, sync_folder, write
+from services.sandbox.snapshots import Snapshots
 from services.sandbox.waiting import SharedLock
 
 FIRST_UID, UIDS = 200_000, 30_000
@@ -42,10 +43,11 @@ class Guard:
 class Sandboxes:
     """All of them. `execs` ends what runs when one is destroyed."""
 
-    def __init__(self, data_dir: Path, backend: Backend, execs: Execs) -> None:
+    def __init__(self, data_dir: Path, backend: Backend, execs: Execs, snapshots: Snapshots) -> None:
         self._live, self._making, self._trash = (data_dir / name for name in ("sandboxes", "making", "trash"))
         self._backend = backend
         self._execs = execs
+        self._snapshots = snapshots
         self._guards: WeakValueDictionary[str, Guard] = WeakValueDictionary()  # alive while a call holds one
         self._deleting: set[Path] = set()
         self._root = os.geteuid() == 0
@@ -111,7 +113,8 @@ class Sandboxes:
 
         Raises:
             LonghaulError: ``CAPABILITY_MISSING``; ``SANDBOX_UNAVAILABLE`` where the source of a copy stays busy;
-                ``SANDBOX_NOT_FOUND`` where there is no source; ``DISK_FULL``; ``VALIDATION_FAILED`` for another's id.
+                ``SANDBOX_NOT_FOUND`` where there is no source; ``DISK_FULL``; ``VALIDATION_FAILED`` for another's id;
+                ``SNAPSHOT_NOT_FOUND``, ``SNAPSHOT_FAILED``, ``OBJECTS_UNAVAILABLE`` where it comes from a snapshot.
         """
         guard = self.guard(spec.id)
         async with guard.change:
@@ -127,6 +130,8 @@ class Sandboxes:
             return self.info(home)
 
     async def _make(self, spec: SandboxSpec) -> Home:
+        if spec.copy_of is not None and spec.snapshot is not None:
+            raise LonghaulError(ErrorCode.VALIDATION_FAILED, "a sandbox is a copy or comes from a snapshot, not both")
         if spec.copy_of is None:
             return await asyncio.to_thread(self._build, spec, None)
         source = self.find(spec.copy_of)
@@ -169,7 +174,7 @@ class Sandboxes:
         )
         home = Home(root, meta)
         try:
-            self._lay_out(home, spec.fence, source)
+            self._lay_out(home, spec, source)
             root.rename(self._live / spec.id)
             sync_folder(self._live)
         except BaseException as error:
@@ -181,7 +186,7 @@ class Sandboxes:
             raise
         return Home(self._live / spec.id, meta)
 
-    def _lay_out(self, home: Home, fence: int, source: Home | None) -> None:
+    def _lay_out(self, home: Home, spec: SandboxSpec, source: Home | None) -> None:
         home.root.mkdir(mode=0o711)
         for name in FOLDERS:
             (home.root / name).mkdir(mode=0o700)
@@ -189,10 +194,12 @@ class Sandboxes:
         self._backend.make(home)
         if source is not None:
             tree.copy(source.workspace, home.workspace, home.meta.uid)
+        if spec.snapshot is not None:
+            self._snapshots.fill(home, spec.snapshot)
         if home.meta.uid is not None:
             for name in OWNED:
                 os.chown(home.root / name, home.meta.uid, home.meta.uid)
-        write(home.fences, Fences(sandbox=fence))
+        write(home.fences, Fences(sandbox=spec.fence))
         write(home.root / "meta.json", home.meta)
 
     async def destroy(self, sandbox_id: str) -> None:

@@ -14,9 +14,9 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from services.snapshots.faults import cannot_be_kept
 from services.snapshots.format import HOLE, digest_of
 from services.snapshots.index import Spot, pack_index
-from services.snapshots.manifest import Manifest, pack_manifest, unpack_manifest
-from services.snapshots.packs import Packer, Squeezed, squeeze
-from services.snapshots.reading import read_index
+from services.snapshots.manifest import Manifest, pack_manifest
+from services.snapshots.packs import MAX_OBJECT_BYTES, Packer, Squeezed, squeeze
+from services.snapshots.reading import read_index, read_manifest
 from services.snapshots.shelf import CONDEMNED, INDEX, MANIFESTS, Shelf, keep
 
 MAX_SEGMENTS = 16
@@ -38,13 +38,13 @@ class Base:
 
 
 def find_base(shelf: Shelf, ref: BlobRef) -> Base | None:
-    """The snapshot to build on; None where it is gone, or marked to go."""
+    """The snapshot to build on; None where it is gone, damaged, or marked to go."""
     if shelf.has(f"{CONDEMNED}{MANIFESTS}{ref.sha256}"):
         return None
     try:
-        return Base(ref, unpack_manifest(shelf.get(MANIFESTS + ref.sha256)))
+        return Base(ref, read_manifest(shelf, ref))
     except LonghaulError as error:
-        if error.code is ErrorCode.NOT_FOUND:
+        if error.code in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.SNAPSHOT_FAILED):
             return None
         raise
 
@@ -125,7 +125,9 @@ class Writer:
         return digests
 
     def add_tree(self, data: bytes) -> bytes:
-        """Store a folder's tree; its digest."""
+        """Store a folder's tree; its digest. ``SNAPSHOT_FAILED`` for one that is too large."""
+        if len(data) > MAX_OBJECT_BYTES:
+            raise cannot_be_kept("a folder in it has too many entries")
         digest = digest_of(data)
         if self._seen.claim(digest):
             self._tree_objects.append((digest, data))

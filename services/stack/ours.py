@@ -20,8 +20,8 @@ _SERVERS = ("PG_", "TEMPORAL_", "NATS_")
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "api": ("PG_", "NATS_", "S3_", "API_", "STORAGE_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
     "worker": (*_SERVERS, "S3_", "STORAGE_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_"),
-    "relay": (*_SERVERS, "RUNNER_", "RUNNING_TASKS"),
-    "runner": ("RUNNER_", "STORAGE_"),
+    "relay": (*_SERVERS, "S3_", "RUNNER_", "RUNNING_TASKS"),
+    "runner": ("RUNNER_", "STORAGE_", "S3_"),
     "migrate": ("PG_",),
 }
 """Beginnings of the variables that a role gets; it can lose no secret that it never had."""

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from zstandard import ZstdCompressor, ZstdDecompressor
@@ -156,16 +157,30 @@ class Bench:
         """A snapshot where nothing changed."""
         return self.figure(name, self.take, lambda: self._tar.take(self.work), lambda: None)
 
+    def forks(self, name: str, count: int) -> None:
+        """As many fresh folders filled side by side; per folder."""
+        with ThreadPoolExecutor(count) as pool:
+            ours = timed(lambda: list(pool.map(lambda _: self.back(), range(count)))) / count
+            theirs = timed(lambda: list(pool.map(lambda _: self._tar.back(self.fresh()), range(count)))) / count
+        self.sweep()
+        figure(name, ours, "ms", AGAINST, theirs)
+
     def restores(self, name: str) -> float:
         """A fresh folder filled."""
         return self.figure(name, self.back, lambda: self._tar.back(self.fresh()), lambda: None)
+
+
+def middling(top: Path) -> None:
+    """10 MB in a hundred files."""
+    for number in range(100):
+        (top / f"file{number}").write_bytes(os.urandom(25_000).hex().encode() + os.urandom(50_000))
 
 
 def run(settings: Settings, top: Path, scale: int) -> None:
     """The figures."""
     bucket = Bucket(settings, connections=8)
     bucket.ping()
-    for part in ("large", "small"):
+    for part in ("large", "small", "middling"):
         (top / part).mkdir()
     bench = Bench(bucket, top / "large")
     large(bench.work, 40 // scale)
@@ -180,6 +195,10 @@ def run(settings: Settings, top: Path, scale: int) -> None:
     bench.increments("sandbox.snapshot_incremental_10k_files_ms")
     bench.idle("sandbox.snapshot_idle_10k_files_ms")
     bench.restores("sandbox.restore_10k_files_ms")
+    bench = Bench(bucket, top / "middling")
+    middling(bench.work)
+    bench.first("sandbox.snapshot_full_10mb_ms")
+    bench.forks("sandbox.fork_10mb_each_of_8_ms", 8)
 
 
 def main() -> int:

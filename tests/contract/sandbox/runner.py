@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 import time
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from agents.contracts.sandbox import ExecRequest, ExecStatus, Owner, SandboxSpec
@@ -35,11 +35,14 @@ def identities() -> list[str]:
 class RunnerProcess:
     """One runner on a data directory of its own; it can be killed and started again."""
 
-    def __init__(self, identity: str, template: Path, *, prefix: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, identity: str, template: Path, *, prefix: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+    ) -> None:
         self.switch = identity == "ordinary" and os.geteuid() == 0
         self.data = Path(tempfile.mkdtemp(prefix="lh-runner-"))
         self._template = template
         self._prefix = prefix
+        self._more = dict(env or {})
         self.port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe_read, self.pipe_write = os.pipe()
@@ -84,6 +87,7 @@ class RunnerProcess:
             "LONGHAUL_RUNNER_DATA_DIR": str(self.data),
             "LONGHAUL_RUNNER_TEMPLATE_DIR": str(self._template),
             "LONGHAUL_RUNNER_PIPE_FD": str(self.pipe_read),
+            **self._more,
         }
 
     def _answers(self, path: str) -> bool:

@@ -82,6 +82,18 @@ def test_a_base_that_is_gone_is_not_built_on(room: Room) -> None:
     assert state(room.back(again.ref)) == state(room.work)
 
 
+@pytest.mark.parametrize("part", ["index/", "manifests/"])
+def test_a_base_that_is_damaged_is_not_built_on(room: Room, part: str) -> None:
+    some(room)
+    room.take()
+    for name in room.parts(part):
+        path = room.top / "shelf" / name
+        path.unlink()
+        path.write_bytes(b"rubbish")
+    room.write("more", b"more")
+    assert state(room.back(room.take().ref)) == state(room.work)
+
+
 def test_what_is_remembered_near_is_asked_for_no_more_and_mended(room: Room, tmp_path: Path) -> None:
     some(room)
     near = tmp_path / "near"
