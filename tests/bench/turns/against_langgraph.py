@@ -19,7 +19,7 @@ from temporalio.client import Client
 
 from tests.bench.turns.against_temporal import compare, ours, working
 from tests.bench.turns.quick import quick
-from tests.bench.turns.report import Cost, Size, target
+from tests.bench.turns.report import Cost, Size, progress, target
 from tests.support.turns import Parts
 
 HERE = Path(__file__).parent
@@ -37,7 +37,7 @@ def python(root: Path) -> Path:
     place = root / f"langgraph-{hashlib.sha256(wanted + sys.version.encode()).hexdigest()[:12]}"
     found = place / "bin" / "python"
     if not (place / "complete").exists():
-        print("  making a virtual environment for LangGraph …", flush=True)
+        progress("langgraph: making a virtual environment for it")
         shutil.rmtree(place, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
         install = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
@@ -113,7 +113,8 @@ async def bench(parts: Parts, client: Client, size: Size, root: Path) -> None:
             peer(interpreter, "sqlite", str(Path(folder) / "checkpoints.db"), size) as on_sqlite,
             peer(interpreter, "postgres", dsn, size) as on_postgres,
         ):
-            for _ in range(size.rounds):
+            for n in range(size.rounds):
+                progress(f"langgraph: pair {n + 1} of {size.rounds}")
                 sqlite.append(await on_sqlite.run())
                 mine.append(await ours(parts, client, size))
                 postgres.append(await on_postgres.run())

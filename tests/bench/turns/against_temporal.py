@@ -15,7 +15,7 @@ from agents.contracts.run import AgentOutcome
 from services.prompts import prompts
 from services.worker.run import build
 from tests.bench.turns.quick import RULES, quick, scenes
-from tests.bench.turns.report import Cost, Size, figure, measured, target
+from tests.bench.turns.report import Cost, Size, figure, measured, middle, progress, target
 from tests.support.turns import Parts
 from workflows import options
 from workflows.activities.doing import here
@@ -92,13 +92,14 @@ async def theirs(client: Client, size: Size) -> Cost:
 
 
 def compare(name: str, against: str, mine: list[Cost], other: list[Cost]) -> float:
-    """Print the figure of medians, and the CPU of the process that does the turns on each side; the ratio."""
-    a, b = (statistics.median(cost.wall for cost in side) for side in (mine, other))
-    ratio = figure(name, a, "ms_per_turn", against, b)
+    """Print the figure, of the pair of runs with the median ratio (its sides ran one right after the other, so both met
+    about the same machine), and the CPU of the process that does the turns on each side; the ratio."""
+    pairs = [(m.wall, o.wall) for m, o in zip(mine, other, strict=True)]
+    ours, theirs = middle(pairs)
+    ratio = figure(name, ours, "ms_per_turn", against, theirs)
     cpu = [statistics.median(cost.cpu for cost in side) for side in (mine, other)]
-    pairs = sorted(m.wall / o.wall for m, o in zip(mine, other, strict=True))
-    print(f"  CPU of the process with the loop: ours {cpu[0]:.2f}, theirs {cpu[1]:.2f} ms a turn")
-    print(f"  ratios of the pairs: {' '.join(f'{pair:.2f}' for pair in pairs)}")
+    print(f"  ratios of all pairs: {' '.join(f'{ratio:.2f}' for ratio in sorted(m / o for m, o in pairs))}")
+    print(f"  CPU of the process with the loop: ours {cpu[0]:.2f}, theirs {cpu[1]:.2f} ms a turn (medians)")
     return ratio
 
 
@@ -107,7 +108,8 @@ async def bench(parts: Parts, client: Client, size: Size) -> None:
     mine: list[Cost] = []
     other: list[Cost] = []
     async with working(client, quick(parts, size.turns - 1, 100)):
-        for _ in range(size.rounds):
+        for n in range(size.rounds):
+            progress(f"cost: pair {n + 1} of {size.rounds}")
             mine.append(await ours(parts, client, size))
             other.append(await theirs(client, size))
     ratio = compare("turn.cost", "two_bare_temporal_activities", mine, other)
