@@ -28,8 +28,12 @@ _CONNECTION_LOST = "08"
 class Database:
     """Transactions on one PostgreSQL database. Build one per process; `close` it at the end."""
 
-    def __init__(self, url: str, *, pool_size: int = 10, max_overflow: int | None = None) -> None:
-        """`url` is ``postgresql+asyncpg://user:password@host:port/name``."""
+    def __init__(
+        self, url: str, *, pool_size: int = 10, max_overflow: int | None = None, plan_once: bool = False
+    ) -> None:
+        """`url` is ``postgresql+asyncpg://user:password@host:port/name``. With `plan_once` the server plans a statement
+        once a connection, for any values: for those who only go by keys, whose planning costs more than their work."""
+        plans = {"plan_cache_mode": "force_generic_plan"} if plan_once else {}
         self._engine: AsyncEngine = create_async_engine(
             url,
             pool_size=pool_size,
@@ -37,6 +41,7 @@ class Database:
             pool_timeout=10,
             pool_pre_ping=False,
             json_serializer=json_text,
+            connect_args={"server_settings": plans},
         )
 
     async def one(self, statement: TextClause, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -91,7 +91,7 @@ def wire(world: World, rules: BurstRules, elsewhere: Elsewhere, toolbox: Toolbox
 async def adapters(settings: Settings) -> AsyncIterator[World]:
     """Everything that reaches the world; closed at the end."""
     async with AsyncExitStack() as ends:
-        db = Database(settings.pg_url, pool_size=20, max_overflow=0)
+        db = Database(settings.pg_url, pool_size=20, max_overflow=0, plan_once=True)
         ends.push_async_callback(db.close)
         objects = S3Objects(settings)
         ends.push_async_callback(objects.close)

@@ -51,7 +51,7 @@ class Parts:
         self._ends = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self.db = Database(self.settings.pg_url, pool_size=10, max_overflow=0)
+        self.db = Database(self.settings.pg_url, pool_size=10, max_overflow=0, plan_once=True)
         self._ends.push_async_callback(self.db.close)
         self.objects = S3Objects(self.settings, threads=4)
         self._ends.push_async_callback(self.objects.close)
