@@ -61,6 +61,7 @@ class Calling:
         self._interrupts = interrupts
         self._rules = rules
         self.gates = Gates(brief, rules.approval_s)
+        self._judged: tuple[ModelReply, CheckedReply] | None = None
 
     @property
     def owner(self) -> Owner:
@@ -70,10 +71,13 @@ class Calling:
         )
 
     def check(self, reply: ModelReply) -> CheckedReply:
-        """Judge a reply; what the task denies is refused."""
-        role = self._held.place.role
-        checked = check_reply(role, reply, self._rules.failed_checks, self._rules.toolbox)
-        return replace(checked, calls=restrict(checked.calls, self._brief.tools))
+        """Judge a reply; what the task denies is refused. A reply is judged when it comes and again when its calls run:
+        the second time costs nothing."""
+        if self._judged is None or self._judged[0] is not reply:
+            role = self._held.place.role
+            checked = check_reply(role, reply, self._rules.failed_checks, self._rules.toolbox)
+            self._judged = reply, replace(checked, calls=restrict(checked.calls, self._brief.tools))
+        return self._judged[1]
 
     async def run(
         self, turn: Turn, calls: Sequence[CheckedCall], rows: CallRows, take: Take, begin: Begin
