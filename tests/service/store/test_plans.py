@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from sqlalchemy import event
+from sqlalchemy import TextClause, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.run import TaskRef
@@ -19,8 +19,8 @@ from services.relay.reservations import settle_orphans
 from services.relay.starts import Reconciler
 from services.relay.waking import Waker
 from services.settings import Settings
-from services.store import events, task_views
-from services.store.database import Database
+from services.store import events, ledger_fast, task_views
+from services.store.database import Database, _compiled
 from tests.service.rooms import connect, database, fresh_database
 from tests.support.crowd import EVENTS_EACH, fill
 
@@ -161,7 +161,27 @@ async def test_nothing_that_is_asked_again_and_again_reads_a_whole_table(owner: 
                 await work()
             assert sent, name
             wrong[name] = [said for plan in await large.plans(sent) for said in whole(plan)]
+        for name, statement in PLANNED_ONCE.items():
+            wrong[name] = whole(await generic(db, statement))
         assert {name: said for name, said in wrong.items() if said} == {}
+
+
+PLANNED_ONCE = {"T1": ledger_fast.BEGIN, "T2": ledger_fast.ANSWER}
+"""What workers have planned once a connection, whatever its values are."""
+
+
+async def generic(db: Database, statement: TextClause) -> Any:
+    """The plan for any values."""
+    sql, _ = _compiled(statement)
+    async with db._driver() as driver:
+        return json.loads(await driver.fetchval(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {sql}"))
+
+
+async def test_a_worker_has_statements_planned_once(servers: Settings) -> None:
+    db = Database(servers.pg_url, pool_size=1, plan_once=True)
+    async with db.begin() as conn:
+        assert (await conn.execute(text("SHOW plan_cache_mode"))).scalar_one() == "force_generic_plan"
+    await db.close()
 
 
 LARGE = {"tasks", "task_starts", "events", "agents", "budget_reservations", "idempotency"}
@@ -171,8 +191,8 @@ SMALL = {"ix_tasks_admitted", "ix_tasks_cancelling", "ix_events_outbox"}
 
 def whole(plan: Any) -> list[str]:
     """The parts of a plan that read a large table, or one of its large indexes, from end to end."""
-    text = json.dumps(plan)
-    return [f"{table}: {text[:1_500]}" for table in set(_relations(plan)) & LARGE]
+    said = json.dumps(plan)
+    return [f"{table}: {said[:1_500]}" for table in set(_relations(plan)) & LARGE]
 
 
 def _relations(node: Any) -> Iterator[str]:
