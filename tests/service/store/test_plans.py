@@ -172,9 +172,10 @@ PLANNED_ONCE = {"T1": ledger_fast.BEGIN, "T2": ledger_fast.ANSWER}
 
 async def generic(db: Database, statement: TextClause) -> Any:
     """The plan for any values."""
-    sql, _ = _compiled(statement)
+    sql, names = _compiled(statement)
     async with db._driver() as driver:
-        return json.loads(await driver.fetchval(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {sql}"))
+        plan = await driver.fetchval(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {sql}", *[None] * len(names))
+    return json.loads(plan) if isinstance(plan, str) else plan
 
 
 async def test_a_worker_has_statements_planned_once(servers: Settings) -> None:
