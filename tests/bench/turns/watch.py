@@ -10,6 +10,9 @@ from agents.contracts.artifact import BlobRef
 from agents.contracts.run import AgentRef
 from agents.contracts.sandbox import ExecRequest, ExecStatus
 from services.inference.body import prompt_chars
+from tests.bench.turns.quick import QuickRunner
+
+OUTPUT = "x" * 20 * 1024
 
 
 @dataclass
@@ -120,17 +123,20 @@ class Model(Through):
 
 
 class Runner(Through):
-    """Commands are apart; in the turns that `speaks` tells they seem to have printed `output`."""
+    """Commands are apart. `real` tells, of an agent's turn, whether its command runs in the sandbox, else it ends at
+    once; in the turns that `speaks` tells they seem to have printed `output`."""
 
-    def __init__(self, port: Any, logs: Logs, speaks: Callable[[int], bool], output: str) -> None:
+    def __init__(self, port: Any, logs: Logs, real: Callable[[str, int], bool], speaks: Callable[[int], bool]) -> None:
         super().__init__(port, logs)
-        self._speaks, self._output = speaks, output
+        self._real, self._speaks = real, speaks
+        self._none = QuickRunner(port, 0)
 
     async def exec(self, sandbox_id: str, request: ExecRequest) -> ExecStatus:
         """A command."""
-        log, turn = self._logs[request.owner.agent_id], int(request.key.split("/")[-3])
-        status: ExecStatus = await log.apart("command", self._port.exec(sandbox_id, request))
-        said = f"{request.exec_id}\n{self._output}"  # never the same bytes twice: those would be stored once
+        agent, turn = request.owner.agent_id, int(request.key.split("/")[-3])
+        port = self._port if self._real(agent, turn) else self._none
+        status: ExecStatus = await self._logs[agent].apart("command", port.exec(sandbox_id, request))
+        said = f"{request.exec_id}\n{OUTPUT}"  # never the same bytes twice: those would be stored once
         return status.model_copy(update={"output": said}) if self._speaks(turn) else status
 
 
