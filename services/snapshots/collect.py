@@ -6,15 +6,13 @@ marked, and takes less than the grace; so what it found unmarked when it began c
 manifest, that it needs it.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from agents.contracts.artifact import BlobRef
-from services.snapshots.format import HOLE, File, Folder
-from services.snapshots.index import Spot
-from services.snapshots.reading import Reader, read_index, read_manifest
+from services.snapshots.manifest import Manifest
+from services.snapshots.reading import read_index, read_manifest
 from services.snapshots.shelf import CONDEMNED, INDEX, MANIFESTS, PACKS, Kept, Shelf
 
 GRACE = timedelta(hours=24)
@@ -71,34 +69,12 @@ def _marks(shelf: Shelf, parts: dict[str, Kept]) -> dict[str, datetime]:
 
 
 def _needed(shelf: Shelf, names: Collection[str]) -> set[str]:
-    """The packs and segments that these manifests need. Of an object that lies in several packs all are kept."""
-    roots: list[bytes] = []
-    segments: set[str] = set()
-    for name in names:
-        manifest = read_manifest(shelf, BlobRef(sha256=name.removeprefix(MANIFESTS), bytes=0))
-        roots.append(bytes.fromhex(manifest.root))
-        segments |= set(manifest.segments)
-    spots: dict[bytes, Spot] = {}
-    copies: defaultdict[bytes, set[bytes]] = defaultdict(set)
-    for segment in segments:
-        for digest, spot in read_index(shelf, [segment]).items():
-            spots[digest] = spot
-            copies[digest].add(spot.block.pack)
-    packs = {pack for digest in _reachable(Reader(shelf, spots), roots) for pack in copies[digest]}
+    """The segments that these manifests name, and every pack that is named in those: also one of which no tree needs an
+    object any more, because a snapshot that builds on such a manifest may find one there that it needs."""
+    segments = {segment for name in names for segment in _manifest(shelf, name).segments}
+    packs = {spot.block.pack for segment in segments for spot in read_index(shelf, [segment]).values()}
     return {PACKS + pack.hex() for pack in packs} | {INDEX + segment for segment in segments}
 
 
-def _reachable(reader: Reader, roots: list[bytes]) -> set[bytes]:
-    """Every object below these trees."""
-    found: set[bytes] = set()
-    while roots:
-        tree = roots.pop()
-        if tree in found:
-            continue
-        found.add(tree)
-        for entry in reader.tree(tree):
-            if isinstance(entry, Folder):
-                roots.append(entry.tree)
-            elif isinstance(entry, File):
-                found.update(chunk.digest for chunk in entry.chunks if chunk.digest != HOLE)
-    return found
+def _manifest(shelf: Shelf, name: str) -> Manifest:
+    return read_manifest(shelf, BlobRef(sha256=name.removeprefix(MANIFESTS), bytes=0))

@@ -50,18 +50,43 @@ def test_nothing_that_is_wanted_goes(room: Room) -> None:
 
 
 def test_what_is_young_stays_and_what_is_old_goes_in_the_run_after(room: Room) -> None:
-    first, second = two(room)
+    other = room.fork()
+    other.write("file", noise(5_000_000))
+    first = other.take().ref
+    _, second = two(room)
     was = state(room.work)
     assert run(room, [second], NOW + GRACE / 2).condemned == 0
-    # first the manifest; what only it needs is marked when it has gone
+    # first the manifests; what only they need is marked when they have gone
     counts = [run(room, [second], NOW + day * 1.1 * DAY) for day in range(1, 6)]
     assert [c.condemned > 0 for c in counts] == [True, True, False, False, False]
     assert [c.deleted > 0 for c in counts] == [False, True, True, False, False]
-    assert sum(c.deleted_bytes for c in counts) > 1_000_000
+    assert sum(c.deleted_bytes for c in counts) > 4_900_000
     assert state(room.back(second)) == was
     with pytest.raises(LonghaulError, match="no snapshot"):
         room.back(first)
     assert not room.parts("condemned/")
+
+
+def test_what_an_index_names_stays_and_goes_with_it(room: Room) -> None:
+    """A content that was, is not, and is again: the snapshot in which it is not still names where it is."""
+    content = noise(2_000_000)
+    room.write("file", content)
+    room.take()
+    (room.work / "file").unlink()
+    without = room.take().ref
+    for day in (1, 2, 3):
+        run(room, [without], NOW + day * 1.1 * DAY)
+    room.write("file", content)
+    again = room.take()
+    assert again.added_bytes < 10_000
+    assert (room.back(again.ref) / "file").read_bytes() == content
+    (room.work / "file").unlink()
+    for number in range(writing.MAX_SEGMENTS):
+        room.write("other", b"%d" % number)
+        last = room.take().ref
+    counts = [run(room, [last], NOW + day * 1.1 * DAY) for day in range(4, 8)]
+    assert sum(c.deleted_bytes for c in counts) > 1_900_000
+    assert state(room.back(last)) == state(room.work)
 
 
 def test_everything_goes_where_nothing_is_wanted(room: Room) -> None:
