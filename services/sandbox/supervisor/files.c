@@ -17,6 +17,7 @@
 
 #define DEEPEST 256
 #define LIST_MOST 1000u
+#define NO_REPLACE 1u /* RENAME_NOREPLACE, which musl does not name */
 
 static int roots[MAX_ROOTS];
 
@@ -203,7 +204,7 @@ static int on_move(int root, const char *path, struct cursor *c, bool keep) {
     int bad = from_folder < 0 ? errno : 0;
     int to_folder = bad ? -1 : file_parent(root, to, false, to_name);
     if (!bad && to_folder < 0) bad = errno;
-    if (!bad && syscall(SYS_renameat2, from_folder, name, to_folder, to_name, keep ? RENAME_NOREPLACE : 0) < 0) bad = errno;
+    if (!bad && syscall(SYS_renameat2, from_folder, name, to_folder, to_name, keep ? NO_REPLACE : 0) < 0) bad = errno;
     if (from_folder >= 0) close(from_folder);
     if (to_folder >= 0) close(to_folder);
     free(to);

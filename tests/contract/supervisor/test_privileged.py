@@ -11,7 +11,7 @@ import pytest
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.protocol import Reason
 from tests.contract.supervisor.box import Sandbox, Tools, finish, sh
-from tests.contract.supervisor.watch import inside
+from tests.contract.supervisor.watch import eventually, inside
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="two users in a namespace need root to map them")
 FIRST, JOB = 300_000, 10_001
@@ -93,6 +93,7 @@ async def test_commands_are_another_user_without_any_right(privileged: Superviso
 
 async def test_a_kill_of_everything_reaches_only_commands(privileged: Supervisor) -> None:
     other = await privileged.start(sh("other", "sleep 331.5"))
+    await eventually(lambda: inside(privileged, "sleep 331.5"), 1)
     entry, _, _ = await asyncio.wait_for(finish(privileged, sh("a", "kill -9 -1; exit 3")), 10)
     assert (entry.reason, entry.exit_code) == (Reason.EXITED, 3)
     ended = await asyncio.wait_for(other.closed(), 10)
