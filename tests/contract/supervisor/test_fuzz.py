@@ -52,7 +52,7 @@ def sealed(data: bytes) -> bytes:
     return bytes(found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(st.lists(frames, max_size=5), st.binary(max_size=50), st.data())
 def test_the_reader_gives_every_whole_frame_however_it_is_cut(
     sent: list[Frame], before: bytes, data: st.DataObject

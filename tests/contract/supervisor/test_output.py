@@ -95,11 +95,22 @@ async def test_output_of_old_commands_gives_way_and_their_entries_stay(client: S
     assert (kept.stdout, kept.gap) == (b"", 0)
 
 
+def own_kb(pid: int) -> int:
+    """Memory beside the program file."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(int(found) for found in re.findall(r"Anonymous:\s+(\d+)", rollup))
+
+
 async def test_memory_of_an_idle_supervisor(client: Supervisor, sandbox: Sandbox) -> None:
-    await finish(client, sh("a", "head -c 3000000 /dev/zero", window=0))
-    rollup = Path(f"/proc/{sandbox.pid}/smaps_rollup").read_text()
-    private = sum(int(found) for found in re.findall(r"Private_\w+:\s+(\d+)", rollup))
-    assert private < 2048, rollup
+    await finish(client, sh("a", "true"))
+    idle = own_kb(sandbox.pid)
+    assert idle < 512
+    command = await client.start(sh("b", "head -c 3000000 /dev/zero", window=0))
+    await command.closed()
+    assert 1024 <= own_kb(sandbox.pid) - idle < 1300, "what is kept of its output"
+    await client.forget(command)
+    await client.ping()
+    assert own_kb(sandbox.pid) - idle < 300
 
 
 async def test_many_floods_at_once_all_arrive(client: Supervisor) -> None:

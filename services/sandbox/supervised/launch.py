@@ -1,0 +1,120 @@
+"""Starts a sandbox with a supervisor in it: ``python -I -S launch.py``, with the `Launch` as JSON on stdin.
+
+This process becomes the sandbox's bubblewrap. It has a session of its own and goes on when the runner is killed; the
+leash ends it. In the sandbox's folder it leaves the socket at which its supervisor listens, and it holds a lock for as
+long as it lives, so that there are never two. The standard library only: it must start fast.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+if __name__ == "__main__":  # an isolated interpreter does not look beside the script
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+
+from services.sandbox.command import stage
+
+SECCOMP_FD, LISTEN_FD, LEASH_FD, LOCK_FD = 3, 4, 5, 6
+SOCKET, LOCK = "supervisor.sock", "supervisor.lock"
+IN_USE = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is needed to start one. `argv` may name the descriptors above; `uid` and `stage` are root's: the user to
+    become, and (source, name) pairs to gather before that."""
+
+    argv: list[str]
+    folder: str
+    leash_fd: int
+    uid: int | None
+    stage: list[tuple[str, str]]
+    cgroups: list[str]
+    seccomp: str
+
+    def encode(self) -> bytes:
+        """The form that goes to the launching process."""
+        return json.dumps(asdict(self)).encode()
+
+
+def address(folder_fd: int) -> str:
+    """The socket's path, short whatever the folder's is (a socket's path has at most 107 bytes)."""
+    return f"/proc/self/fd/{folder_fd}/{SOCKET}"
+
+
+def _hold(folder: int) -> int:
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=folder)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(IN_USE)
+    return lock
+
+
+def _listen(folder: int) -> socket.socket:
+    """Under the lock: what lies there is of one that is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(SOCKET, dir_fd=folder)
+    listener = socket.socket(socket.AF_UNIX)
+    os.umask(0o177)
+    listener.bind(address(folder))
+    listener.listen(8)
+    return listener
+
+
+def _join(launch: Launch) -> None:
+    os.umask(0o022)
+    for procs in launch.cgroups:
+        with open(procs, "w") as file:
+            file.write("0")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _leave_root(launch: Launch) -> None:
+    if launch.uid is None:
+        return
+    stage([list(pair) for pair in launch.stage])
+    os.setgroups([])
+    os.setresgid(launch.uid, launch.uid, launch.uid)
+    os.setresuid(launch.uid, launch.uid, launch.uid)
+
+
+def _place(fds: list[int]) -> None:
+    """Give the descriptors the numbers that `argv` names; the standard ones lead nowhere, all others are closed."""
+    null = os.open("/dev/null", os.O_RDWR)
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 20) if fd >= 0 else -1 for fd in (null, null, null, *fds)]
+    for number, fd in enumerate(high):
+        if number == 2:
+            continue  # what bubblewrap has to say goes to the log
+        if fd >= 0:
+            os.dup2(fd, number)
+        else:
+            with contextlib.suppress(OSError):
+                os.close(number)
+    os.closerange(LOCK_FD + 1, 1 << 20)
+
+
+def become(launch: Launch) -> NoReturn:
+    """Become the sandbox. Exits with `IN_USE` where one lives."""
+    folder = os.open(launch.folder, os.O_RDONLY | os.O_DIRECTORY)
+    lock = _hold(folder)
+    listener = _listen(folder)
+    seccomp = os.open(launch.seccomp, os.O_RDONLY)
+    for name in ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGHUP", "SIGINT"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    _join(launch)
+    _leave_root(launch)
+    os.chdir("/")
+    _place([seccomp, listener.fileno(), launch.leash_fd, lock])
+    os.execve(launch.argv[0], launch.argv, {})
+
+
+if __name__ == "__main__":
+    become(Launch(**json.loads(sys.stdin.buffer.read())))
