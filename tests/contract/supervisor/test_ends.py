@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from services.sandbox.supervised.client import Supervisor
-from services.sandbox.supervised.protocol import EntryBit, Reason, State
+from services.sandbox.supervised.messages import Refused
+from services.sandbox.supervised.protocol import EntryBit, Fault, Reason, State
 from tests.contract.supervisor.box import Sandbox, Tools, finish, sh
 from tests.contract.supervisor.watch import eventually, inside
 
@@ -145,9 +146,37 @@ client = socket.socket(socket.AF_UNIX); client.connect('/tmp/s'); socket.send_fd
     await keeper.kill()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a limit on processes of a whole sandbox needs a cgroup, and that root")
+async def test_a_fork_bomb_at_the_limit_of_its_cgroup(tools: Tools) -> None:
+    """Where no process can be made, a new command is refused and the supervisor still ends the old one."""
+    group = _group("pids", "pids.max", "pids.max", "64")
+    if group is None:
+        pytest.skip("no writable cgroup for processes here")
+    sandbox = Sandbox(tools)
+    try:
+        client = await sandbox.start()
+        (group / "cgroup.procs").write_text(str(sandbox.pid))
+        bombing = asyncio.create_task(finish(client, sh("bomb", SETSID_BOMB, timeout_s=3)))
+        await asyncio.sleep(0.8)
+        with pytest.raises(Refused) as caught:
+            await asyncio.wait_for(_many(client), 10)
+        assert (caught.value.fault, caught.value.errno) == (Fault.SPAWN, 11)
+        assert (await bombing)[0].reason in (Reason.TIMEOUT, Reason.LOST)
+        assert (await finish(client, sh("next", "echo alive")))[1] == b"alive\n"
+        await client.close()
+    finally:
+        await sandbox.remove()
+        await _ungroup(group)
+
+
+async def _many(client: Supervisor) -> None:
+    for n in range(200):
+        await client.start(sh(f"more{n}", "true"))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="limits on memory need a cgroup, and that root")
 async def test_the_end_for_want_of_memory_is_told(tools: Tools) -> None:
-    group = _memory_group()
+    group = _group("memory", "memory.limit_in_bytes", "memory.max", str(96 << 20))
     if group is None:
         pytest.skip("no writable memory cgroup here")
     name = "memory.events" if (group / "memory.events").exists() else "memory.oom_control"
@@ -167,20 +196,25 @@ async def test_the_end_for_want_of_memory_is_told(tools: Tools) -> None:
         await client.close()
     finally:
         await sandbox.remove()
-        for _ in range(50):
-            if not (group / "cgroup.procs").read_text():
-                break
-            await asyncio.sleep(0.1)
-        group.rmdir()
+        await _ungroup(group)
 
 
-def _memory_group() -> Path | None:
+def _group(controller: str, v1: str, v2: str, value: str) -> Path | None:
+    """A new cgroup with this limit, of either version; None where none can be made."""
     root = Path("/sys/fs/cgroup")
-    v1 = (root / "memory").is_dir()
-    group = root / ("memory" if v1 else "") / f"longhaul-oom-{os.getpid()}"
+    own = (root / controller).is_dir()
+    group = root / (controller if own else "") / f"longhaul-test-{controller}-{os.getpid()}"
     try:
         group.mkdir()
-        (group / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(str(96 << 20))
+        (group / (v1 if own else v2)).write_text(value)
     except OSError:
         return None
     return group
+
+
+async def _ungroup(group: Path) -> None:
+    for _ in range(50):
+        if not (group / "cgroup.procs").read_text():
+            break
+        await asyncio.sleep(0.1)
+    group.rmdir()

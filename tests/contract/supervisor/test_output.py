@@ -4,7 +4,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from services.sandbox.supervised.client import Supervisor
+from services.sandbox.supervised.client import Supervisor, spill
 from services.sandbox.supervised.protocol import EntryBit, Stream
 from tests.contract.supervisor.box import Sandbox, finish, sh
 
@@ -121,3 +121,11 @@ async def test_many_floods_at_once_all_arrive(client: Supervisor) -> None:
     async with asyncio.timeout(30):
         for command in reversed(commands):
             assert sum([len(piece.data) async for piece in command.pieces()]) == size
+
+
+async def test_all_of_it_in_a_file_of_the_controller(client: Supervisor, tmp_path: Path) -> None:
+    with (tmp_path / "spilled").open("wb") as file:
+        entry = await spill(await client.start(sh("a", "seq 1 300000; echo end >&2", merge=True)), file)
+    expected = "".join(f"{n}\n" for n in range(1, 300_001)) + "end\n"
+    assert (tmp_path / "spilled").read_text() == expected
+    assert entry.stdout_bytes == len(expected)
