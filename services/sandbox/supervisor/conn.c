@@ -30,6 +30,8 @@ struct buffer *controller_out(void) { return &controller->write; }
 size_t controller_waiting(void) { return buffer_size(&controller->write); }
 uint64_t controller_deadline(void) { return options.linger_s ? heard_us + options.linger_s * 1000000ull : NEVER; }
 
+void controller_excused(uint64_t frozen) { heard_us += frozen; }
+
 static void controller_gone(void) {
     controller = NULL;
     unsubscribe_all();

@@ -226,6 +226,14 @@ uint64_t execs_tick(void) {
     return orphans && orphans_at < next ? orphans_at : next;
 }
 
+void execs_excused(uint64_t frozen) {
+    for (uint32_t i = 0; i < exec_count; i++) {
+        uint64_t *due[] = {&execs[i]->deadline, &execs[i]->kill_at, &execs[i]->kill_since, &execs[i]->give_up_at, &execs[i]->close_at};
+        for (size_t n = 0; n < sizeof due / sizeof *due; n++)
+            if (*due[n] != NEVER) *due[n] += frozen;
+    }
+}
+
 bool exec_signal(struct exec *e, int number, bool all) {
     if (e->tree_ended || (!all && (e->main_ended || e->main <= 1))) return false;
     if (!all) return kill(-e->main, number) == 0;

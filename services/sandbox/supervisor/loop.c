@@ -4,6 +4,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LONGEST_MS 10000u /* of one wait, so that a freeze is seen */
+#define FROZEN_US 1000000u
+
 static int epoll_fd;
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -38,14 +41,17 @@ void watch_close(struct watch *w) {
     w->fd = -1;
 }
 
-void loop_once(uint64_t until_us) {
+uint64_t loop_once(uint64_t until_us) {
     struct epoll_event events[64];
     uint64_t now = now_us();
     uint64_t wait_ms = until_us <= now ? 0 : (until_us - now) / 1000 + 1;
-    int found = epoll_wait(epoll_fd, events, 64, wait_ms > 60000 ? 60000 : (int)wait_ms);
+    if (wait_ms > LONGEST_MS) wait_ms = LONGEST_MS;
+    int found = epoll_wait(epoll_fd, events, 64, (int)wait_ms);
+    uint64_t meant = now + wait_ms * 1000, woke = now_us();
     for (int i = 0; i < found; i++) {
         struct watch *w = events[i].data.ptr;
         /* an earlier one of this batch may have closed it; its memory lives until the batch is over */
         if (w->fd >= 0 && w->events) w->act(w, events[i].events);
     }
+    return woke > meant + FROZEN_US ? woke - now : 0; /* when it began is not known: all of it is excused */
 }

@@ -132,6 +132,13 @@ static void more_files(void) {
     setrlimit(RLIMIT_NOFILE, &(struct rlimit){files_before.rlim_max, files_before.rlim_max});
 }
 
+/* The sandbox was paused: that time was nobody's, so nothing is due for it. */
+static void excuse(uint64_t frozen) {
+    controller_excused(frozen);
+    execs_excused(frozen);
+    if (shut_at != NEVER) shut_at += frozen;
+}
+
 static uint64_t round_of_work(void) {
     uint64_t next = execs_tick();
     conns_flush();
@@ -162,5 +169,8 @@ int main(int argc, char **argv) {
     signals_init();
     leash_init();
     conns_init();
-    for (;;) loop_once(round_of_work());
+    for (;;) {
+        uint64_t frozen = loop_once(round_of_work());
+        if (frozen) excuse(frozen);
+    }
 }

@@ -46,6 +46,7 @@ bool controller_here(void);
 struct buffer *controller_out(void); /* where frames for the controller go; only where there is one */
 size_t controller_waiting(void);     /* bytes that it has not taken yet */
 uint64_t controller_deadline(void);  /* when it has been silent for too long */
+void controller_excused(uint64_t frozen);
 
 /* request.c */
 void request(const struct frame *f); /* answers go to the controller */
@@ -108,6 +109,7 @@ struct exec *exec_start(const struct order *o, enum fault *fault, int *number);
 void exec_forget(struct exec *e);
 void execs_free_forgotten(void);
 uint64_t execs_tick(void); /* do what is due; when to come again */
+void execs_excused(uint64_t frozen);
 void exec_end(struct exec *e, enum exit_reason why, uint32_t grace_ms);
 void exec_input(struct exec *e, uint32_t tag, uint64_t offset, const uint8_t *data, size_t size, bool end);
 void input_close(struct exec *e);

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from services.sandbox.supervised.messages import LinkLost
-from services.sandbox.supervised.protocol import Reason
+from services.sandbox.supervised.protocol import Reason, State
 from tests.contract.supervisor.box import Listening, Sandbox, Tools, finish, sh
 
 
@@ -120,3 +120,24 @@ async def test_shutdown_ends_it(sandbox: Sandbox) -> None:
     assert await sandbox.ended() == 0
     with pytest.raises(LinkLost):
         await client.ping()
+
+
+async def test_a_pause_counts_for_nobody(tools: Tools) -> None:
+    """A sandbox that was frozen for longer than its linger and its commands' time goes on where it was."""
+    sandbox = Listening(tools, "--linger", "2")
+    try:
+        await sandbox.open()
+        first = await sandbox.connect()
+        await first.start(sh("a", "sleep 60", timeout_s=3))
+        await first.close()
+        os.kill(sandbox.pid, signal.SIGSTOP)
+        await asyncio.sleep(5)
+        os.kill(sandbox.pid, signal.SIGCONT)
+        second = await sandbox.connect()
+        [entry] = await second.list()
+        assert (entry.state, entry.deadline_ms is not None and entry.deadline_ms > 1500) == (State.RUNNING, True)
+        command = await second.attach("a")
+        assert (await command.closed()).reason == Reason.TIMEOUT
+        await second.close()
+    finally:
+        await sandbox.remove()
