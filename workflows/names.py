@@ -18,6 +18,16 @@ def clean_copy_id(reviewer: AgentRef) -> str:
     return f"sbx_{short_digest(f'{reviewer.place.path}/{reviewer.round}/copy')}"
 
 
+def checkpoint_key(executor: AgentRef) -> str:
+    """The key under which the workspace is kept as an executor left it."""
+    return f"{executor.place.path}/{executor.round}/checkpoint"
+
+
+def checkpoint_id(executor: AgentRef) -> str:
+    """The checkpoint of a round of a step."""
+    return f"chk_{short_digest(checkpoint_key(executor))}"
+
+
 def exec_id(key: str) -> str:
     """The runner's name for the command with this key."""
     return f"exec_{short_digest(key)}"

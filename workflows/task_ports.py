@@ -9,7 +9,7 @@ from agents.contracts.artifact import BlobRef
 from agents.contracts.errors import ErrorInfo
 from agents.contracts.plan import Plan, StoredPlan, Tier
 from agents.contracts.run import AgentRef, Controls, PlanShape, ReviewStart, TaskEnd, TaskRef, TaskStart
-from agents.contracts.sandbox import ExecStatus, SandboxInfo, SandboxLimits
+from agents.contracts.sandbox import ExecStatus, SandboxInfo, SandboxLimits, Snapshot
 from agents.contracts.task import CheckResult, Limits, StopReason
 from agents.contracts.trajectory import Brief, StepReport
 
@@ -124,6 +124,10 @@ class StepStore(Protocol):
 
     async def start_review(self, review: ReviewStart, report: StepReport | None) -> None:
         """A review begins: keep what the executor reported."""
+        ...
+
+    async def keep_checkpoint(self, executor: AgentRef, snapshot: Snapshot) -> None:
+        """The workspace was kept as the executor left it."""
         ...
 
     async def start_check(self, review: ReviewStart, exec_id: str, command: str, position: int) -> None:

@@ -2,7 +2,19 @@
 
 from fastapi import FastAPI
 
-from services.api import approvals, artifacts, docs, events, files, health, messages, problems, recordings, tasks
+from services.api import (
+    approvals,
+    artifacts,
+    checkpoints,
+    docs,
+    events,
+    files,
+    health,
+    messages,
+    problems,
+    recordings,
+    tasks,
+)
 from services.api.guard import Guard
 from services.api.parts import Parts
 
@@ -18,7 +30,7 @@ def create_app(parts: Parts) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.parts = parts
-    for resource in (tasks, events, messages, approvals, artifacts, recordings, files, health):
+    for resource in (tasks, events, messages, approvals, artifacts, checkpoints, recordings, files, health):
         app.include_router(resource.router)
     problems.install(app)
     docs.install(app)

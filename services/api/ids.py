@@ -19,4 +19,5 @@ def _id(text: str) -> str:
 TaskId = Annotated[str, AfterValidator(_id)]
 ArtifactId = Annotated[str, AfterValidator(_id)]
 ApprovalId = Annotated[str, AfterValidator(_id)]
+CheckpointId = Annotated[str, AfterValidator(_id)]
 FileId = Annotated[str, AfterValidator(_id)]

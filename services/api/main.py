@@ -25,6 +25,7 @@ from services.prompts import prompts
 from services.recording.recorder import Recorder
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
+from services.snapshots.s3 import S3Shelf
 from services.storage import storage_of
 from services.store.database import Database
 
@@ -74,6 +75,7 @@ async def build(settings: Settings) -> AsyncIterator[Parts]:
             db=db,
             keyring=Keyring(db),
             objects=objects,
+            shelf_of=lambda tenant_id: S3Shelf(objects.bucket, tenant_id),
             live=live,
             limits=LimitChecks(runner),
             storage=storage_of(settings),

@@ -10,6 +10,7 @@ from services.api.auth import Keyring
 from services.api.hub import Hub
 from services.api.limits import LimitChecks
 from services.recording.recorder import Recorder
+from services.snapshots.shelf import Shelf
 from services.storage import Storage
 from services.store.database import Database
 from workflows.ports import Live, Objects
@@ -20,11 +21,13 @@ Probe = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Parts:
-    """The API's parts. `model_configured` is whether a user's own model can be asked (tiers other than replay)."""
+    """The API's parts. `shelf_of` gives a tenant's snapshots; `model_configured` is whether a user's own model can be
+    asked (tiers other than replay)."""
 
     db: Database
     keyring: Keyring
     objects: Objects
+    shelf_of: Callable[[str], Shelf]
     live: Live
     limits: LimitChecks
     storage: Storage

@@ -24,7 +24,8 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
     )
     stack.register(app)
-    for group in ("services.cli.tasks", "services.cli.approvals", "services.cli.recordings"):
+    groups = ("tasks", "approvals", "checkpoints", "recordings")
+    for group in (f"services.cli.{name}" for name in groups):
         if importlib.util.find_spec(group):
             importlib.import_module(group).register(app)
     return app

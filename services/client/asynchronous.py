@@ -10,6 +10,7 @@ import httpx
 
 from agents.contracts.approval import Approval, ApprovalDecision, ApprovalState, Decision
 from agents.contracts.artifact import Artifact, UploadedFile
+from agents.contracts.checkpoint import Checkpoint, CheckpointDiff, CheckpointFiles
 from agents.contracts.event import Event
 from agents.contracts.message import MessageBody, MessageView
 from agents.contracts.model import Delta
@@ -94,6 +95,26 @@ class AsyncClient:
     async def artifacts(self, task_id: str) -> Sequence[Artifact]:
         """What the team kept."""
         return await self._send(calls.artifacts(task_id))
+
+    async def checkpoints(self, task_id: str) -> Sequence[Checkpoint]:
+        """The workspaces that were kept as steps were handed in, oldest first."""
+        return await self._send(calls.checkpoints(task_id))
+
+    async def checkpoint_files(
+        self, task_id: str, checkpoint_id: str, *, after: str = "", limit: int = 200
+    ) -> CheckpointFiles:
+        """A page of what a checkpoint holds; `next_after` asks for the next."""
+        return await self._send(calls.checkpoint_files(task_id, checkpoint_id, after, limit))
+
+    async def checkpoint_file(self, task_id: str, checkpoint_id: str, path: str) -> bytes:
+        """The bytes of a file at a checkpoint, all of them at once."""
+        return await self._send(calls.checkpoint_file(task_id, checkpoint_id, path))
+
+    async def checkpoint_diff(
+        self, task_id: str, checkpoint_id: str, since: str | None = None, *, limit: int = 1_000
+    ) -> CheckpointDiff:
+        """What changed since another checkpoint, or since the one before."""
+        return await self._send(calls.checkpoint_diff(task_id, checkpoint_id, since, limit))
 
     async def approvals(
         self,

@@ -4,18 +4,21 @@ import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import TypeAdapter
 
 from agents.contracts.approval import Approval, ApprovalDecision, ApprovalState
 from agents.contracts.artifact import Artifact, UploadedFile
+from agents.contracts.checkpoint import Checkpoint, CheckpointDiff, CheckpointFiles
 from agents.contracts.message import MessageBody, MessageView
 from agents.contracts.page import ApprovalPage, EventPage, MessagePage, TaskPage
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
 
 T = TypeVar("T")
 _ARTIFACTS = TypeAdapter(list[Artifact])
+_CHECKPOINTS = TypeAdapter(list[Checkpoint])
 _READ_S = 30.0
 
 
@@ -115,6 +118,30 @@ def artifacts(task_id: str) -> Call[list[Artifact]]:
 def artifact(artifact_id: str) -> Call[Artifact]:
     """One artifact."""
     return Call("GET", f"/v1/artifacts/{artifact_id}", Artifact.model_validate_json)
+
+
+def checkpoints(task_id: str) -> Call[list[Checkpoint]]:
+    """A task's checkpoints."""
+    return Call("GET", f"/v1/tasks/{task_id}/checkpoints", _CHECKPOINTS.validate_json)
+
+
+def checkpoint_files(task_id: str, checkpoint_id: str, after: str, limit: int) -> Call[CheckpointFiles]:
+    """A page of what a checkpoint holds."""
+    params = (("after", after), ("limit", str(limit)))
+    path = f"/v1/tasks/{task_id}/checkpoints/{checkpoint_id}/files"
+    return Call("GET", path, CheckpointFiles.model_validate_json, params)
+
+
+def checkpoint_file(task_id: str, checkpoint_id: str, path: str) -> Call[bytes]:
+    """A file at a checkpoint."""
+    return Call("GET", f"/v1/tasks/{task_id}/checkpoints/{checkpoint_id}/files/{quote(path)}", bytes, read_s=120.0)
+
+
+def checkpoint_diff(task_id: str, checkpoint_id: str, since: str | None, limit: int) -> Call[CheckpointDiff]:
+    """What changed up to a checkpoint."""
+    params = (("limit", str(limit)), *([("since", since)] if since is not None else []))
+    path = f"/v1/tasks/{task_id}/checkpoints/{checkpoint_id}/diff"
+    return Call("GET", path, CheckpointDiff.model_validate_json, params)
 
 
 def approvals(

@@ -6,7 +6,8 @@ It starts, stays up and recovers whatever of Postgres, NATS and Temporal is away
 import asyncio
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 
 from temporalio.client import Client
@@ -25,10 +26,12 @@ from services.relay.outbox import Outbox
 from services.relay.questions import close_questions
 from services.relay.reservations import settle_orphans
 from services.relay.sandboxes import Reaper
+from services.relay.snapshots import EVERY_S, FIRST_AFTER_S, Collector
 from services.relay.starts import Reconciler, Workflows
 from services.relay.waking import Waker
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
+from services.snapshots.opening import shelves
 from services.store.approvals import expire_due
 from services.store.database import Database
 from services.temporal import runtime as temporal_runtime
@@ -58,6 +61,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     reaper = Reaper(db, runner)
     outbox, waker = Outbox(db, link), Waker(db, workflows)
     post, mailroom = PostBag(db, link), Mailroom(db, link, pokes["waiting"].set)
+    collector = Collector(db, shelves(settings))
     log.info("the relay is up")
     work = (
         repeat("outbox", outbox.drain, stop, every_s=0.25, idle_max_s=1.0, wake=pokes["outbox"]),
@@ -74,6 +78,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         repeat("stalled", reconciler.find_stalled, stop, every_s=30.0),
         repeat("reservations", partial(settle_orphans, db), stop, every_s=30.0),
         repeat("old answers", partial(purge, db), stop, every_s=60.0),
+        _later(FIRST_AFTER_S, repeat("snapshots", collector.collect, stop, every_s=EVERY_S), stop),
     )
     try:
         await asyncio.gather(*work)
@@ -81,6 +86,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         await runner.close()
         await link.close()
         await db.close()
+
+
+async def _later(seconds: float, work: Coroutine[None, None, None], stop: asyncio.Event) -> None:
+    """Begin some time after the start, unless it is over before."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+    await work
 
 
 def _set(events: Iterable[asyncio.Event]) -> None:

@@ -11,7 +11,9 @@ from services.sandbox.home import Home
 from services.sandbox.records import FileJournal, write
 from services.sandbox.remembered import Memory, remember
 from services.sandbox.restore import restore
+from services.snapshots.faults import cannot_be_kept
 from services.snapshots.shelf import Remembering, Shelf
+from services.storage import NO_SPACE
 
 _REQUEST = hashlib.sha256(b"snapshot").hexdigest()
 
@@ -31,7 +33,12 @@ class Snapshots:
         entry = journaled(home, key, _REQUEST)
         if entry is not None and entry.snapshot is not None:
             return entry.snapshot
-        done = capture(home.workspace, self._shelf(home), home.seen)
+        try:
+            done = capture(home.workspace, self._shelf(home), home.seen)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise
+            raise cannot_be_kept(f"the workspace cannot be read: {error.strerror}") from error
         taken = Snapshot(
             manifest=done.ref,
             files=done.manifest.files,

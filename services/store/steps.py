@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from agents.contracts.base import excerpt, read_stored
 from agents.contracts.errors import ErrorInfo
 from agents.contracts.event import (
+    CheckpointCreated,
     EventData,
     ExecExited,
     ExecLost,
@@ -21,9 +22,10 @@ from agents.contracts.event import (
     StepStarted,
 )
 from agents.contracts.run import AgentRef, ReviewStart
-from agents.contracts.sandbox import ExecState, ExecStatus
+from agents.contracts.sandbox import ExecState, ExecStatus, Snapshot
 from agents.contracts.task import CheckResult, StopReason, TaskStatus
 from agents.contracts.trajectory import StepReport
+from services.store import checkpoints
 from services.store.database import Database
 from services.store.events import Draft
 from services.store.ledger_step import retryable
@@ -84,6 +86,16 @@ class SqlSteps:
                 await conn.execute(kept.values(state="reviewing", report=report.model_dump(mode="json")))
             status = await set_status(conn, task, row, TaskStatus.REVIEWING) if review.final else []
             await tell(conn, task, now, [*status, _of(review, ReviewStarted(round=review.reviewer.round))])
+
+    async def keep_checkpoint(self, executor: AgentRef, snapshot: Snapshot) -> None:
+        """Kept and told once per round."""
+        now, task = self._clock.now(), task_of(executor)
+        async with retryable(self._db) as conn:
+            await locked(conn, task)
+            kept = await checkpoints.add(conn, executor, snapshot, now)
+            if kept is not None:
+                data = CheckpointCreated(checkpoint_id=kept.id, blob=kept.manifest)
+                await tell(conn, task, now, [Draft(data, step_id=kept.step_id)])
 
     async def start_check(self, review: ReviewStart, exec_id: str, command: str, position: int) -> None:
         """Told once per check."""

@@ -426,6 +426,28 @@ sandboxes = Table(
     Index("ix_sandboxes_task", "tenant_id", "task_id"),
 )
 
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    _tenant(),
+    Column("task_id", String(64), nullable=False),
+    Column("step_id", String(64), nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("sandbox_id", String(64), nullable=False),
+    Column("manifest_sha256", String(64), nullable=False),
+    Column("manifest_bytes", BigInteger, nullable=False),
+    _count("files"),
+    _count("folders"),
+    _count("links"),
+    _count("bytes"),
+    _count("added_bytes"),
+    _time("created_at", nullable=False),
+    ForeignKeyConstraint(["task_id"], ["tasks.id"], ondelete="CASCADE"),
+    Index("ix_checkpoints_task", "tenant_id", "task_id", "created_at"),
+)
+
 files = Table(
     "files",
     metadata,

@@ -138,6 +138,22 @@ def test_one_demo_by_its_name_and_what_can_be_seen_of_it_afterwards(stack: Stack
     assert task[0] in command(stack, "list").stdout
     assert "task.completed" in command(stack, "events", task[0]).stdout
     assert json.loads(command(stack, "result", task[0], "--json").stdout)["status"] == "completed"
+    _its_checkpoints_can_be_looked_into(stack, task[0])
+
+
+def _its_checkpoints_can_be_looked_into(stack: Stack, task: str) -> None:
+    kept = json.loads(command(stack, "checkpoints", task, "--json").stdout)
+    assert len(kept) == 2
+    first, last = (one["id"] for one in kept)
+    assert [line.split()[0] for line in command(stack, "checkpoints", task).stdout.splitlines()] == [first, last]
+    paths = [line.split("  ")[-1] for line in command(stack, "checkpoints", task, first).stdout.splitlines()]
+    assert "README.md" in paths
+    read = command(stack, "checkpoints", task, first, "--file", "README.md")
+    assert read.stdout == (DEMO.workspace / "README.md").read_text()
+    changes = json.loads(command(stack, "checkpoints", task, last, "--since", first, "--json").stdout)
+    assert (changes["before"], changes["after"]) == (first, last)
+    refused = command(stack, "checkpoints", task, first, "--file", "nothing")
+    assert (refused.returncode, "FILE_NOT_FOUND" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ WALL_CLOCK = {
     "services/relay/questions.py": "the moment until which a question waits, in its row",
     "services/relay/reservations.py": "how old a row must be",
     "services/relay/sandboxes.py": "how old a sandbox must be",
+    "services/relay/snapshots.py": "how old a part must be",
     "services/relay/starts.py": "when a row was written; how old one must be",
     "services/sandbox/capture.py": "compared with the times of files",
     "services/sandbox/execs.py": "when a command was asked for",

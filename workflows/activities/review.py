@@ -3,7 +3,8 @@
 from temporalio import activity
 
 from agents.contracts.base import read_stored
-from agents.contracts.run import ReviewEnd, ReviewStart, TaskRef
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.run import AgentRef, ReviewEnd, ReviewStart, TaskRef
 from agents.contracts.sandbox import ExecRequest, ExecStatus, SandboxSpec
 from agents.contracts.task import CheckResult
 from agents.contracts.trajectory import StepReport
@@ -12,7 +13,7 @@ from agents.tools.submit_review import SubmitReview
 from workflows.activities.doing import Elsewhere, doing
 from workflows.activities.task import findings_of
 from workflows.briefs import LISTING_MAX, Scene, write_brief
-from workflows.names import SANDBOX_FENCE, clean_copy_id, exec_id, harness, task_of, workspace_id
+from workflows.names import SANDBOX_FENCE, checkpoint_key, clean_copy_id, exec_id, harness, task_of, workspace_id
 from workflows.ports import Runner
 from workflows.task_ports import Material, RoundStore, StepStore, TaskStore
 
@@ -35,7 +36,7 @@ class ReviewActivities:
 
     @activity.defn(name="prepare_review")
     async def prepare_review(self, review: ReviewStart) -> None:
-        """Copy the workspace, run the checks where this is the final review, open the reviewer's round."""
+        """Keep and copy the workspace, run the checks where this is the final review, open the reviewer's round."""
         await doing(self._elsewhere, self._prepare(review))
 
     @activity.defn(name="apply_review")
@@ -47,6 +48,8 @@ class ReviewActivities:
         ref = review.reviewer
         material = await self._rounds.material(ref)
         await self._steps.start_review(review, await self._report(review, material))
+        if review.executor is not None:
+            await self._checkpoint(review.executor)
         sandbox = await self._copy(review)
         checks = await self._checks(review, sandbox, material) if review.final else ()
         listing, total = await self._runner.list_files(sandbox, LISTING_MAX)
@@ -70,6 +73,18 @@ class ReviewActivities:
             evidence=tuple(said.evidence),
             artifacts=tuple(said.artifacts),
         )
+
+    async def _checkpoint(self, executor: AgentRef) -> None:
+        """Keep the workspace as the executor left it. One that cannot be kept is no reason to stop the work on it."""
+        task = task_of(executor)
+        try:
+            kept = await self._runner.snapshot(workspace_id(task), checkpoint_key(executor), harness(task))
+        except LonghaulError as error:
+            if error.code is not ErrorCode.SNAPSHOT_FAILED:
+                raise
+            activity.logger.warning("there is no checkpoint of %s: %s", executor.place.path, error.detail)
+            return
+        await self._steps.keep_checkpoint(executor, kept)
 
     async def _copy(self, review: ReviewStart) -> str:
         task, name = task_of(review.reviewer), clean_copy_id(review.reviewer)

@@ -15,6 +15,7 @@ from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.snapshots.s3 import S3Shelf
 from tests.contract.sandbox.runner import Box, RunnerProcess, identities, make_box, new_key, owner, until
+from tests.support.stack import Stack
 from tests.support.trees import state
 
 FILL = (
@@ -24,8 +25,9 @@ FILL = (
 
 
 @pytest.fixture(scope="module", params=identities())
-def keeping(request: pytest.FixtureRequest, template: Path, servers: Settings) -> Iterator[RunnerProcess]:
+def keeping(request: pytest.FixtureRequest, template: Path, stack: Stack) -> Iterator[RunnerProcess]:
     """A runner that reaches the object store; it may be killed."""
+    servers = stack.settings("worker")
     env = {
         "LONGHAUL_S3_ENDPOINT": servers.s3_endpoint,
         "LONGHAUL_S3_BUCKET": servers.s3_bucket,

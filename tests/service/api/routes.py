@@ -24,5 +24,6 @@ def routes() -> list[Route]:
 
 def concrete(route: Route, task_id: str, **ids: str) -> str:
     """The path with its parameters filled in."""
-    names = {"task_id": task_id, "artifact_id": task_id, "approval_id": task_id, "file_id": task_id, **ids}
-    return route.path.format(**names)
+    same = ("task_id", "artifact_id", "approval_id", "file_id", "checkpoint_id")
+    names = {**dict.fromkeys(same, task_id), "path": "a.txt", **ids}
+    return route.path.replace(":path}", "}").format(**names)

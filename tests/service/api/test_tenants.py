@@ -23,9 +23,10 @@ async def test_every_route_hides_another_tenants_ids(
     task_id = await submit(http)
     artifact_id = await writer.artifact(objects, task_id, "a.txt", b"mine")
     file_id = (await http.post("/v1/files?name=a", content=b"mine")).json()["id"]
+    checkpoint_id = await writer.checkpoint(objects, task_id, {"a.txt": b"mine"})
     approval_id = await writer.approval(task_id, arguments="mine")
     await writer.end(task_id)
-    ids = {"artifact_id": artifact_id, "file_id": file_id, "approval_id": approval_id}
+    ids = {"artifact_id": artifact_id, "file_id": file_id, "approval_id": approval_id, "checkpoint_id": checkpoint_id}
     bodies = {"decide": {"decision": "deny"}, "messages": {"text": "hello"}}
     walked = 0
     async with (await make_tenant(db, tenant.url)).http() as stranger:

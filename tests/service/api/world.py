@@ -1,8 +1,11 @@
 """What surrounds the API in these tests: tenants with keys, and a writer that plays the workers and the relay."""
 
+import asyncio
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,13 +14,18 @@ from sqlalchemy import insert, select, update
 from agents.contracts.approval import arguments_digest
 from agents.contracts.artifact import BlobRef
 from agents.contracts.event import EventData, StepStarted, TaskCompleted, TaskStarted
+from agents.contracts.ids import Place, Role
 from agents.contracts.model import Delta, Usage
+from agents.contracts.run import AgentRef
+from agents.contracts.sandbox import Snapshot
 from agents.contracts.task import TaskStatus
 from services.ids import new_id
 from services.mailbox import subjects
 from services.mailbox.link import Link
 from services.objects.s3 import S3Objects
-from services.store import events, keys
+from services.sandbox.capture import capture
+from services.snapshots.s3 import S3Shelf
+from services.store import checkpoints, events, keys
 from services.store.database import Database
 from services.store.keys import Scope
 from services.store.tables import agents, approvals, artifacts, tasks
@@ -123,6 +131,27 @@ class Writer:
     async def artifact(self, objects: S3Objects, task_id: str, path: str, data: bytes) -> str:
         """Keep an artifact; returns its id."""
         return await self._artifact_row(task_id, path, await objects.put(self._tenant.id, data))
+
+    async def checkpoint(self, objects: S3Objects, task_id: str, files: dict[str, bytes], round_no: int = 1) -> str:
+        """Keep a workspace of these files, as a round of the step `fix` left it; returns the checkpoint's id."""
+        kept = await asyncio.to_thread(self._kept, objects, files)
+        place = Place(task_id=task_id, role=Role.EXECUTOR, step="fix")
+        executor = AgentRef(tenant_id=self._tenant.id, place=place, round=round_no)
+        async with self._db.begin() as conn:
+            added = await checkpoints.add(conn, executor, kept, datetime.now(UTC))
+        assert added
+        return added.id
+
+    def _kept(self, objects: S3Objects, files: dict[str, bytes]) -> Snapshot:
+        with tempfile.TemporaryDirectory() as top:
+            work = Path(top, "work")
+            for path, data in {"empty/x": b"", **files}.items():
+                (work / path).parent.mkdir(parents=True, exist_ok=True)
+                (work / path).write_bytes(data)
+            (work / "link").symlink_to("/etc")
+            done = capture(work, S3Shelf(objects.bucket, self._tenant.id), Path(top, "notes"))
+        counts = done.manifest.model_dump(include={"files", "folders", "links", "bytes"})
+        return Snapshot(manifest=done.ref, added_bytes=done.added_bytes, **counts)
 
     async def lost_artifact(self, task_id: str) -> str:
         """An artifact whose bytes nobody has."""

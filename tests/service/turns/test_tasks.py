@@ -62,6 +62,7 @@ async def test_two_steps_side_by_side_then_the_final_review(parts: Parts, client
         assert told[-1] == "task.completed"
         assert told.count("step.completed") == 2
         assert told.count("review.submitted") == 3
+        assert told.count("checkpoint.created") == 2
         row = await team.row(task)
         assert (row.status, row.stop_reason, row.turns) == ("completed", "completed", 8)
         assert "one is there" in row.summary

@@ -1,0 +1,90 @@
+"""The command on checkpoints: list them, what is in one, what changed up to one, a file of one."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from agents.contracts.checkpoint import Checkpoint, CheckpointEntry
+from services.cli.exits import CliError, guarded
+from services.cli.stack import DataDirOption
+from services.cli.tasks import AsJson, Task, access_of
+from services.cli.words import count, one_line
+from services.client.blocking import Client
+
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(checkpoints)
+
+
+def checkpoints(
+    task: Task,
+    checkpoint: Annotated[str | None, typer.Argument(metavar="[ID]", help="Show what is in this one.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what changed since the one before.")] = False,
+    since: Annotated[str | None, typer.Option(metavar="ID", help="Show what changed since this one.")] = None,
+    file: Annotated[str | None, typer.Option(metavar="PATH", help="Write a file's bytes to stdout.")] = None,
+    as_json: AsJson = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List the workspaces that were kept as steps were handed in, or look into one."""
+    with guarded(), access_of(data_dir).client() as client:
+        if checkpoint is None:
+            if diff or since or file:
+                raise CliError("Name the checkpoint to look into: longhaul checkpoints TASK ID")
+            _list(client, task, as_json)
+        elif file is not None:
+            sys.stdout.buffer.write(client.checkpoint_file(task, checkpoint, file))
+            sys.stdout.buffer.flush()
+        elif diff or since:
+            _diff(client, task, checkpoint, since, as_json)
+        else:
+            _files(client, task, checkpoint, as_json)
+
+
+def _list(client: Client, task: str, as_json: bool) -> None:
+    kept = client.checkpoints(task)
+    if as_json:
+        typer.echo(json.dumps([one.model_dump(mode="json") for one in kept], indent=1))
+        return
+    if not kept:
+        typer.echo("Nothing was kept yet. A workspace is kept each time a step is handed in.")
+    for one in kept:
+        typer.echo(_line(one))
+
+
+def _line(one: Checkpoint) -> str:
+    where = f"[{one.step_id}] round {one.round}"
+    size = f"{count(one.files, 'file')}, {one.bytes:,} bytes, {one.added_bytes:,} of them stored anew"
+    return f"{one.id}  {one.created_at.astimezone():%Y-%m-%d %H:%M:%S}  {where}  {size}"
+
+
+def _files(client: Client, task: str, checkpoint: str, as_json: bool) -> None:
+    after: str | None = ""
+    while after is not None:
+        page = client.checkpoint_files(task, checkpoint, after=after)
+        for entry in page.data:
+            typer.echo(entry.model_dump_json() if as_json else _entry(entry))
+        after = page.next_after
+
+
+def _entry(entry: CheckpointEntry) -> str:
+    name = one_line(entry.path, 4_096)
+    shown = {"folder": f"{name}/", "link": f"{name} -> {one_line(entry.target or '', 4_096)}"}.get(entry.kind, name)
+    return f"{entry.mode:03o}  {entry.bytes:>12,}  {entry.modified_at.astimezone():%Y-%m-%d %H:%M:%S}  {shown}"
+
+
+def _diff(client: Client, task: str, checkpoint: str, since: str | None, as_json: bool) -> None:
+    found = client.checkpoint_diff(task, checkpoint, since)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=1))
+        return
+    for change in found.data:
+        typer.echo(f"{_SIGNS[change.change]} {one_line(change.path, 4_096)}")
+    if found.total > len(found.data):
+        typer.echo(f"… {found.total - len(found.data)} more; --json and the API give them by pages of 1,000")
+    if not found.data:
+        typer.echo("Nothing changed.")
