@@ -11,7 +11,6 @@ from services.sandbox.supervisor.build import build, program
 from services.stack.layout import default_data_dir
 from tests.contract.supervisor.box import Listening, Sandbox, Tools
 
-
 PLACE = Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template")
 BUILD_S = 600
 
