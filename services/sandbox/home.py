@@ -36,7 +36,7 @@ class Home:
     @property
     def seen(self) -> Path:
         """What the last snapshot saw of the workspace."""
-        return self.root / "seen.json"
+        return self.root / "seen.bin"
 
     @property
     def fences(self) -> Path:

@@ -10,6 +10,8 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
 from pyfastcdc import FastCDC
 
@@ -26,11 +28,12 @@ MAX_ENTRIES = 1_000_000
 _WINDOW = 8 << 20
 _BATCH_BYTES = 2 << 20
 _BATCH = 512
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Piece = bytes | memoryview
 
 
-@dataclass
+@dataclass(slots=True)
 class Slot:
     """One chunk of a file; its digest comes when it is stored."""
 
@@ -38,13 +41,19 @@ class Slot:
     digest: bytes = HOLE
 
 
-@dataclass
+@dataclass(slots=True)
 class Wanted:
-    """A file whose content has to be read: its path, its row, and the chunks that were found."""
+    """A file whose content has to be read: its folder and name, its row, and the chunks that were found."""
 
-    path: str
+    folder: str
+    name: str
     row: Row
     slots: list[Slot] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        """From the top."""
+        return join(self.folder, self.name)
 
 
 @dataclass
@@ -79,7 +88,7 @@ def scan(root: Root, memory: Memory, now_ns: int, doors: contextlib.ExitStack) -
                 if known is not None and known[STATE] == row[STATE]:
                     row[CONTENT] = known[CONTENT]
                 else:
-                    found.wanted.append(Wanted(join(at, name), row))
+                    found.wanted.append(Wanted(at, name, row))
     for file in found.wanted:
         state = file.row[STATE]
         if state[CTIME] > now_ns - RACY_NS:
@@ -123,43 +132,63 @@ def read(root: Root, wanted: list[Wanted]) -> Iterator[tuple[list[Piece], list[S
     pieces: list[Piece] = []
     slots: list[Slot] = []
     size = 0
-    for file in wanted:
-        for piece in _pieces(root, file):
-            slot = Slot(len(piece))
-            file.slots.append(slot)
-            pieces.append(piece)
-            slots.append(slot)
-            size += len(piece)
-            if size >= _BATCH_BYTES or len(pieces) >= _BATCH:
-                yield pieces, slots
-                pieces, slots, size = [], [], 0
+    for file, piece in _pieces(root, wanted):
+        slot = Slot(len(piece))
+        file.slots.append(slot)
+        pieces.append(piece)
+        slots.append(slot)
+        size += len(piece)
+        if size >= _BATCH_BYTES or len(pieces) >= _BATCH:
+            yield pieces, slots
+            pieces, slots, size = [], [], 0
     if pieces:
         yield pieces, slots
 
 
-def _pieces(root: Root, file: Wanted) -> Iterator[Piece]:
+def _pieces(root: Root, wanted: list[Wanted]) -> Iterator[tuple[Wanted, Piece]]:
+    """The pieces of files, each folder being opened once."""
+    for at, files in groupby(wanted, key=attrgetter("folder")):
+        with contextlib.ExitStack() as doors, _opened(root, at or ".", os.O_RDONLY | os.O_DIRECTORY, doors) as folder:
+            for file in files:
+                fd = _open_file(root, folder, file)
+                try:
+                    for piece in _content(fd, file):
+                        yield file, piece
+                finally:
+                    os.close(fd)
+
+
+def _open_file(root: Root, folder: int, file: Wanted) -> int:
+    try:
+        return os.open(file.name, _READ, dir_fd=folder)
+    except PermissionError:
+        with contextlib.ExitStack() as doors:
+            _open_up(root, file.path, doors)
+            return os.open(file.name, _READ, dir_fd=folder)
+    except OSError as error:
+        raise _moving(file.path) from error
+
+
+def _content(fd: int, file: Wanted) -> Iterator[Piece]:
     """The pieces of a file; its holes are put down as they are passed."""
-    size, inode = file.row[STATE][SIZE], file.row[STATE][INODE]
-    doors = contextlib.ExitStack()
-    with doors, _opened(root, file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY, doors) as fd:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or (info.st_ino, info.st_size) != (inode, size):
+    size, info = file.row[STATE][SIZE], os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode) or (info.st_ino, info.st_size) != (file.row[STATE][INODE], size):
+        raise _moving(file.path)
+    if size <= WHOLE_BYTES:
+        data = os.read(fd, size + 1) if size else b""
+        if len(data) != size:
             raise _moving(file.path)
-        if size <= WHOLE_BYTES:
-            data = os.read(fd, size + 1) if size else b""
-            if len(data) != size:
-                raise _moving(file.path)
-            if data:
-                yield data
-            return
-        at = 0
-        for start, end in written(fd):
-            if start > at:
-                file.slots.append(Slot(start - at))
-            yield from _cut(fd, start, min(end, size), file.path)
-            at = min(end, size)
-        if at < size:
-            file.slots.append(Slot(size - at))
+        if data:
+            yield data
+        return
+    at = 0
+    for start, end in written(fd):
+        if start > at:
+            file.slots.append(Slot(start - at))
+        yield from _cut(fd, start, min(end, size), file.path)
+        at = min(end, size)
+    if at < size:
+        file.slots.append(Slot(size - at))
 
 
 def _cut(fd: int, at: int, end: int, path: str) -> Iterator[Piece]:

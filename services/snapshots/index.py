@@ -61,15 +61,29 @@ def unpack_index(data: bytes) -> dict[bytes, Spot]:
         raise broken("its index cannot be read") from error
 
 
-def _spots(data: bytes) -> Iterable[tuple[bytes, Spot]]:
+def unpack_digests(data: bytes) -> list[bytes]:
+    """The digests of a segment, which is faster. Faults as `unpack_index`."""
+    try:
+        return [entry[0] for entry in _OBJECT.iter_unpack(data[_ends(data)[1] :])]
+    except (struct.error, ValueError) as error:
+        raise broken("its index cannot be read") from error
+
+
+def _ends(data: bytes) -> tuple[int, int]:
+    """Where its packs and its blocks end."""
     _, packs, blocks, objects = _COUNTS.unpack_from(data, len(MAGIC))
-    at = len(MAGIC) + _COUNTS.size
-    ends = [at + packs * _PACK.size]
-    ends += [ends[0] + blocks * _BLOCK.size]
-    if data[: len(MAGIC)] != MAGIC or len(data) != ends[1] + objects * _OBJECT.size:
+    after_packs = len(MAGIC) + _COUNTS.size + packs * _PACK.size
+    after_blocks = after_packs + blocks * _BLOCK.size
+    if data[: len(MAGIC)] != MAGIC or len(data) != after_blocks + objects * _OBJECT.size:
         raise ValueError("not a segment")
-    names = [name for (name,) in _PACK.iter_unpack(data[at : ends[0]])]
-    places = [Block(names[n], *rest) for n, *rest in _BLOCK.iter_unpack(data[ends[0] : ends[1]])]
+    return after_packs, after_blocks
+
+
+def _spots(data: bytes) -> Iterable[tuple[bytes, Spot]]:
+    after_packs, after_blocks = _ends(data)
+    names = [name for (name,) in _PACK.iter_unpack(data[len(MAGIC) + _COUNTS.size : after_packs])]
+    places = [Block(names[n], *rest) for n, *rest in _BLOCK.iter_unpack(data[after_packs:after_blocks])]
     return [
-        (digest, Spot(places[n], start, length)) for digest, n, start, length in _OBJECT.iter_unpack(data[ends[1] :])
+        (digest, Spot(places[n], start, length))
+        for digest, n, start, length in _OBJECT.iter_unpack(data[after_blocks:])
     ]

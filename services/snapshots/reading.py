@@ -8,7 +8,7 @@ from agents.contracts.artifact import BlobRef
 from agents.contracts.errors import ErrorCode, LonghaulError
 from services.snapshots.faults import broken, no_snapshot
 from services.snapshots.format import Entry, digest_of, unpack_tree
-from services.snapshots.index import Block, Spot, unpack_index
+from services.snapshots.index import Block, Spot, unpack_digests, unpack_index
 from services.snapshots.manifest import Manifest, unpack_manifest
 from services.snapshots.packs import MAX_OBJECT_BYTES, unsqueeze
 from services.snapshots.shelf import INDEX, MANIFESTS, PACKS, Shelf
@@ -42,11 +42,20 @@ def read_index(shelf: Shelf, segments: Sequence[str]) -> dict[bytes, Spot]:
     """Where every object of some segments lies. ``SNAPSHOT_FAILED``, ``OBJECTS_UNAVAILABLE``."""
     spots: dict[bytes, Spot] = {}
     for name in segments:
-        data = _part(shelf, INDEX + name)
-        if digest_of(data).hex() != name:
-            raise broken(f"index {name} holds other bytes than were kept")
-        spots |= unpack_index(data)
+        spots |= unpack_index(_segment(shelf, name))
     return spots
+
+
+def read_digests(shelf: Shelf, segments: Sequence[str]) -> set[bytes]:
+    """The digests of every object of some segments. Faults as `read_index`."""
+    return {digest for name in segments for digest in unpack_digests(_segment(shelf, name))}
+
+
+def _segment(shelf: Shelf, name: str) -> bytes:
+    data = _part(shelf, INDEX + name)
+    if digest_of(data).hex() != name:
+        raise broken(f"index {name} holds other bytes than were kept")
+    return data
 
 
 def _part(shelf: Shelf, name: str, start: int = 0, length: int | None = None) -> bytes:

@@ -16,7 +16,7 @@ from services.snapshots.format import HOLE, digest_of
 from services.snapshots.index import Spot, pack_index
 from services.snapshots.manifest import Manifest, pack_manifest
 from services.snapshots.packs import MAX_OBJECT_BYTES, Packer, Squeezed, squeeze
-from services.snapshots.reading import read_index, read_manifest
+from services.snapshots.reading import read_digests, read_index, read_manifest
 from services.snapshots.shelf import CONDEMNED, INDEX, MANIFESTS, Shelf, keep
 
 MAX_SEGMENTS = 16
@@ -65,7 +65,7 @@ class Seen:
     def __init__(self, shelf: Shelf, base: Base | None) -> None:
         self._shelf = shelf
         self._segments = base.manifest.segments if base else ()
-        self._known: dict[bytes, Spot] | None = None
+        self._known: set[bytes] | None = None
         self._claimed: set[bytes] = set()
         self._lock = threading.Lock()
 
@@ -78,10 +78,10 @@ class Seen:
             return True
 
     @property
-    def known(self) -> dict[bytes, Spot]:
+    def known(self) -> set[bytes]:
         """The base's."""
         if self._known is None:
-            self._known = read_index(self._shelf, self._segments)
+            self._known = read_digests(self._shelf, self._segments)
         return self._known
 
 
@@ -164,7 +164,7 @@ class Writer:
             return before
         if len(before) < MAX_SEGMENTS:
             return (*before, self._put_index(new))
-        everything = self._seen.known | new
+        everything = read_index(self._shelf, before) | new
         return (self._put_index({digest: everything[digest] for digest in needed() if digest != HOLE}),)
 
     def _put_index(self, spots: dict[bytes, Spot]) -> str:

@@ -94,6 +94,14 @@ def test_a_base_that_is_damaged_is_not_built_on(room: Room, part: str) -> None:
     assert state(room.back(room.take().ref)) == state(room.work)
 
 
+@pytest.mark.parametrize("rubbish", [b"", b"rubbish", b"{}"])
+def test_notes_that_cannot_be_read_cost_time_and_nothing_else(room: Room, rubbish: bytes) -> None:
+    some(room)
+    first = room.take()
+    room.notes.write_bytes(rubbish)
+    assert room.take().ref == first.ref
+
+
 def test_what_is_remembered_near_is_asked_for_no_more_and_mended(room: Room, tmp_path: Path) -> None:
     some(room)
     near = tmp_path / "near"
