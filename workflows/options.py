@@ -10,6 +10,8 @@ from agents.contracts.errors import RULES
 WORKFLOW_QUEUE = "lh-wf"
 BURST_QUEUE = "lh-burst"
 TASK_QUEUE = "lh-task"
+LONG_QUEUE = "lh-long"
+"""Apart, so that what fills a sandbox or runs checks for hours keeps no task from beginning, going on or ending."""
 
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
 """A worker killed inside a workflow task is noticed after this."""
@@ -65,5 +67,8 @@ QUICK: ActivityConfig = {
 }
 """Transactions."""
 
-LONG: ActivityConfig = {**QUICK, "start_to_close_timeout": timedelta(hours=24)}
+ENDING: ActivityConfig = {**QUICK, "start_to_close_timeout": timedelta(hours=24)}
+"""What destroys a task's sandboxes and says that it has ended."""
+
+LONG: ActivityConfig = {**ENDING, "task_queue": LONG_QUEUE}
 """What fills a sandbox, or runs a task's checks."""

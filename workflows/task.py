@@ -82,7 +82,7 @@ class TaskWorkflow:
         """Nothing stops this: it ends everything that still runs and only then says that the task has ended."""
         finish = asyncio.create_task(
             workflow.execute_activity(
-                "finish_task", Finish(task=self._ref, end=end), result_type=TaskEnd, **options.LONG
+                "finish_task", Finish(task=self._ref, end=end), result_type=TaskEnd, **options.ENDING
             )
         )
         while not finish.done():

@@ -15,7 +15,7 @@ from services.stack.servers.context import Context
 from services.stack.unit import Unit
 
 WORKERS = 2
-TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY"}
+TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY", "lh-long": "ACTIVITY"}
 _SERVERS = ("PG_", "TEMPORAL_", "NATS_")
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "api": ("PG_", "NATS_", "S3_", "API_", "STORAGE_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from temporalio.client import Client
@@ -13,12 +14,24 @@ from workflows.agent import AgentWorkflow
 from workflows.sizes import SizeGuard
 from workflows.task import TaskWorkflow
 
-MAX_BURSTS = 200
-MAX_TASK_ACTIVITIES = 50
 MAX_CACHED_WORKFLOWS = 500
-MAX_WORKFLOW_TASKS = 50
+MAX_WORKFLOW_TASKS = 10
+"""One at a time has the interpreter: more at once take longer each, and each has `options.WORKFLOW_TASK_TIMEOUT`."""
 
 Activity = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How much of each kind one process has under way. What finds no slot waits at the server, and what holds one waits
+    for nothing that needs another one, so few slots make it slow and never stop it."""
+
+    bursts: int = 200
+    tasks: int = 50
+    long: int = 50
+
+
+STANDARD_SLOTS = Slots()
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -32,8 +45,10 @@ def sandbox() -> SandboxedWorkflowRunner:
 WORKFLOWS = (TaskWorkflow, AgentWorkflow)
 
 
-def build(client: Client, bursts: Sequence[Activity], tasks: Sequence[Activity]) -> list[Worker]:
-    """The workers: workflows, bursts of turns, a task's own activities."""
+def build(
+    client: Client, bursts: Sequence[Activity], tasks: Sequence[Activity], slots: Slots = STANDARD_SLOTS
+) -> list[Worker]:
+    """The workers: workflows, bursts of turns, a task's own activities, and those of them that take long."""
     shared: dict[str, Any] = {
         "interceptors": [SizeGuard()],
         "graceful_shutdown_timeout": options.GRACEFUL_SHUTDOWN,
@@ -49,21 +64,18 @@ def build(client: Client, bursts: Sequence[Activity], tasks: Sequence[Activity])
         sticky_queue_schedule_to_start_timeout=options.STICKY_TIMEOUT,
         **shared,
     )
-    burst = Worker(
-        client,
-        task_queue=options.BURST_QUEUE,
-        activities=bursts,
-        max_concurrent_activities=MAX_BURSTS,
-        **shared,
+    queues = (
+        (options.BURST_QUEUE, bursts, slots.bursts),
+        (options.TASK_QUEUE, tasks, slots.tasks),
+        (options.LONG_QUEUE, tasks, slots.long),
     )
-    task = Worker(
-        client,
-        task_queue=options.TASK_QUEUE,
-        activities=tasks,
-        max_concurrent_activities=MAX_TASK_ACTIVITIES,
-        **shared,
-    )
-    return [workflows, burst, task]
+    return [
+        workflows,
+        *(
+            Worker(client, task_queue=queue, activities=work, max_concurrent_activities=count, **shared)
+            for queue, work, count in queues
+        ),
+    ]
 
 
 async def run_until(workers: Sequence[Worker], stop: asyncio.Event) -> None:

@@ -21,7 +21,7 @@ from services.stack.servers.context import binary
 from services.storage import Storage
 from services.store import events, tables
 from services.worker.main import World, wire
-from services.worker.run import build, run_until
+from services.worker.run import STANDARD_SLOTS, Slots, build, run_until
 from tests.support.scripts import ScriptedModel, says
 from tests.support.turns import QUICK, Parts
 from workflows import options
@@ -143,12 +143,14 @@ class Team:
 
 
 @asynccontextmanager
-async def working(parts: Parts, client: Client, model: ScriptedModel) -> AsyncIterator[Team]:
+async def working(
+    parts: Parts, client: Client, model: ScriptedModel, slots: Slots = STANDARD_SLOTS
+) -> AsyncIterator[Team]:
     """A worker until the end of the block."""
     world = World(parts.db, parts.objects, parts.live, parts.runner, model, Storage())
     activities = wire(world, QUICK, here)
     stop = asyncio.Event()
-    running = asyncio.create_task(run_until(build(client, activities.bursts, activities.tasks), stop))
+    running = asyncio.create_task(run_until(build(client, activities.bursts, activities.tasks, slots), stop))
     try:
         yield Team(parts, client, model)
     finally:
