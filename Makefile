@@ -12,7 +12,7 @@ ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && [ ! -e .venv/
 .PHONY: .venv/.place
 endif
 
-.PHONY: help setup up down status doctor demo test test-docker check bench fault stress docs recordings lock clean
+.PHONY: help setup up down status doctor demo test test-docker check bench fault stress attacks docs recordings lock clean
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
@@ -55,6 +55,9 @@ fault: setup ## kills under running tasks, at moments of chance; the same again 
 
 stress: setup ## 200 tasks of three tenants, 20 at once; in small with ARGS="--tasks 50 --running 5"
 	@$(PY) -m tests.stress $(ARGS)
+
+attacks: setup ## from inside sandboxes, on every backend that works here; ARGS="--backend docker network"
+	@$(PY) -m tests.attacks $(ARGS)
 
 docs: .venv/.project ## write the generated pages of docs/reference
 	@$(PY) -m tests.support.reference

@@ -40,7 +40,12 @@ class Place:
     @asynccontextmanager
     async def sandbox(self, **changes: object) -> AsyncIterator["Sandbox"]:
         """A running one, with its controller."""
-        what = self.what(**changes)
+        async with self.started(self.what(**changes)) as sandbox:
+            yield sandbox
+
+    @asynccontextmanager
+    async def started(self, what: Container) -> AsyncIterator["Sandbox"]:
+        """One that is started here, with its controller."""
         await self.containers.start(what)
         async with self.controller(what.name) as supervisor:
             yield Sandbox(what.name, supervisor)

@@ -1,0 +1,1 @@
+"""Attacks from inside a sandbox, on every backend: ``make attacks``."""
