@@ -1,7 +1,6 @@
 """Our own processes: each main's environment and how to know that it is ready."""
 
 import hashlib
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from services.stack import disk
 from services.stack.layout import CHECKOUT
 from services.stack.ports import HOST
-from services.stack.probe import ask
+from services.stack.probe import ask, listed
 from services.stack.servers import postgres, seaweed, temporal
 from services.stack.servers.context import Context
 from services.stack.unit import Unit
@@ -128,8 +127,7 @@ def _unit(
 async def _connected(context: Context, user: str) -> bool:
     """Whether NATS has a connection of that user."""
     answer = await ask(context.ports["nats_monitor"], "/connz?auth=1&limit=1024")
-    connections = json.loads(answer.body).get("connections", ()) if answer.status == 200 else ()
-    return any(connection.get("authorized_user") == user for connection in connections)
+    return any(connection.get("authorized_user") == user for connection in listed(answer, "connections"))
 
 
 async def _polls(context: Context, pid: int) -> bool:
@@ -137,8 +135,8 @@ async def _polls(context: Context, pid: int) -> bool:
     for queue, kind in TASK_QUEUES.items():
         path = f"/api/v1/namespaces/{temporal.NAMESPACE}/task-queues/{queue}?taskQueueType=TASK_QUEUE_TYPE_{kind}"
         answer = await ask(context.ports["temporal_http"], path)
-        pollers = json.loads(answer.body or b"{}").get("pollers", ()) if answer.status == 200 else ()
-        if not any(poller.get("identity", "").startswith(f"{pid}@") for poller in pollers):
+        pollers = listed(answer, "pollers")
+        if not any(str(poller.get("identity", "")).startswith(f"{pid}@") for poller in pollers):
             return False
     return True
 

@@ -6,10 +6,11 @@ The launcher lives as long as the stack, so it carries no HTTP library, no boto3
 import asyncio
 import hashlib
 import hmac
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from services.stack.ports import HOST
@@ -43,7 +44,8 @@ async def _ask(port: int, path: str, method: str, headers: Mapping[str, str], bo
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         lines = {"Host": f"{HOST}:{port}", "Connection": "close", "Content-Length": str(len(body)), **headers}
-        head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        # 1.0, because to it no server answers in chunks, as some do as soon as there is more than 2 KiB to say
+        head = f"{method} {path} HTTP/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         writer.write(head.encode() + b"\r\n" + body)
         await writer.drain()
         head_bytes = await reader.readuntil(b"\r\n\r\n")
@@ -54,6 +56,15 @@ async def _ask(port: int, path: str, method: str, headers: Mapping[str, str], bo
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+def listed(answer: Answer, name: str) -> list[dict[str, Any]]:
+    """The list of that name in an answer of JSON; empty where there is none, or no sound answer."""
+    try:
+        found = json.loads(answer.body).get(name) if answer.status == 200 else None
+    except (ValueError, AttributeError):
+        return []
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _content_length(head: bytes) -> int | None:

@@ -46,6 +46,7 @@ class Supervised:
         self._changed = changed
         self._excused = excused
         self._process: Process | None = None
+        self._probe_fault = ""
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -85,7 +86,7 @@ class Supervised:
         """Have it started anew, unless it proves within that time that it works."""
         deadline = time.monotonic() + unless_ready_within_s
         while self.state == "ready" and time.monotonic() < deadline:
-            if self.pid is not None and await self.unit.ready(self.pid):
+            if self.pid is not None and await self._ready_now(self.pid):
                 return
             await asyncio.sleep(0.5)
         if self.state == "ready" and self._process and not self._process.exited.done():
@@ -131,16 +132,23 @@ class Supervised:
         elif not process.exited.done():
             process.kill()
             await process.exited
-            return f"was not ready after {unit.ready_within_s:.0f} s"
+            return f"was not ready after {unit.ready_within_s:.0f} s{self._probe_fault and f' ({self._probe_fault})'}"
         return _how(await asyncio.shield(process.exited))
 
     async def _becomes_ready(self, process: Process) -> bool:
         deadline = time.monotonic() + self.unit.ready_within_s
         while not process.exited.done() and time.monotonic() < deadline:
-            if await self.unit.ready(process.pid):
+            if await self._ready_now(process.pid):
                 return not process.exited.done()
             await asyncio.wait({process.exited}, timeout=0.05)
         return False
+
+    async def _ready_now(self, pid: int) -> bool:
+        try:
+            return await self.unit.ready(pid)
+        except Exception as error:  # a fault of the probe must not be the end of the supervision
+            self._probe_fault = repr(error)
+            return False
 
     def _give_up(self, why: str, failures: int) -> None:
         self._set("failed")

@@ -1,5 +1,6 @@
 """The backends as places: the runner's own sandboxes, and containers of an engine."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -46,8 +47,9 @@ class ContainerPlace:
         """Run it through the supervisor."""
         order = Order(secrets.token_hex(8), (command,), ENV, shell=True, merge=True, timeout_s=timeout_s, window=0)
         try:
-            done = await self.supervisor.kept(await self.supervisor.start(order))
-        except LinkLost:
+            async with asyncio.timeout(timeout_s + 30):
+                done = await self.supervisor.kept(await self.supervisor.start(order))
+        except (LinkLost, TimeoutError):
             return Told("sandbox ended", "")
         return Told(done.entry.reason.name.lower(), done.stdout.decode(errors="replace"))
 

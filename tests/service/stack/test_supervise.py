@@ -79,6 +79,30 @@ async def test_stops_though_a_probe_swallows_the_cancel(tmp_path: Path) -> None:
     assert supervised.pid is None
 
 
+async def test_a_probe_that_stumbles_is_asked_again(tmp_path: Path) -> None:
+    faults = [ValueError("nonsense"), TypeError("worse")]
+
+    async def stumbles(pid: int) -> bool:
+        if faults:
+            raise faults.pop()
+        return True
+
+    supervised = Supervised(replace(_unit(tmp_path, "exec sleep 60"), ready=stumbles), Spawner(), lambda: None, QUICK)
+    async with asyncio.timeout(10):
+        await supervised.start()
+    assert supervised.state == "ready"
+    await supervised.stop()
+
+
+async def test_why_a_probe_stumbles_is_said_at_the_end(tmp_path: Path) -> None:
+    async def stumbles(pid: int) -> bool:
+        raise ValueError("nonsense")
+
+    unit = replace(_unit(tmp_path, "exec sleep 60"), ready=stumbles, ready_within_s=0.2)
+    with pytest.raises(StackError, match=r"was not ready after 0 s \(ValueError\('nonsense'\)\)"):
+        await Supervised(unit, Spawner(), lambda: None, QUICK).start()
+
+
 async def test_an_executable_that_is_not_there_is_a_clear_failure(tmp_path: Path) -> None:
     unit = Unit("it", ("/nowhere/at/all",), {}, tmp_path, tmp_path / "it.log")
     with pytest.raises(StackError, match="cannot be started"):
