@@ -76,7 +76,18 @@ class Engine:
             *("--add-runtime", f"runsc={folder}/runsc"),
         ]
         # all of it lives in one PID namespace, whose end is the end of every container
-        around = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        around = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+        ]
         return [*around, "sh", "-c", 'ip link set lo up; "$@" & wait $!', "sh", *engine]
 
     def _ready(self) -> docker.DockerClient:
