@@ -68,6 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--kills", type=int, default=SHORT, help="kills of the matrix (tests/fault/test_matrix.py)")
     group.addoption("--seed", type=int, default=None, help="the seed of a matrix that is to be repeated")
+    group.addoption("--victims", default="", help="kill only these (worker-1,worker-2), each when the last is over")
 
 
 def recordings_of(stack: Stack) -> Path:

@@ -5,7 +5,7 @@ work. ``make fault`` runs it long, ``make fault ARGS=--seed=N`` repeats a run: t
 import random
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,13 +35,15 @@ class Shot(NamedTuple):
     on_top: bool
 
 
-def shots(seed: int, kills: int) -> list[Shot]:
-    """Every victim as often as any other."""
+def shots(seed: int, kills: int, victims: Sequence[str] = ()) -> list[Shot]:
+    """Every victim as often as any other. Where `victims` are named, each waits until the one before is over: how
+    long one kill is felt, not two."""
     chance = random.Random(seed)
     found: list[Shot] = []
+    among = victims or VICTIMS
     while len(found) < kills:
-        for victim in chance.sample(VICTIMS, len(VICTIMS)):
-            on_top = bool(found) and chance.random() < ON_TOP
+        for victim in chance.sample(among, len(among)):
+            on_top = not victims and bool(found) and chance.random() < ON_TOP
             found.append(Shot(victim, chance.uniform(0, 1.5 if on_top else 3.0), on_top))
     return found[:kills]
 
@@ -109,13 +111,14 @@ def test_every_part_killed_at_moments_of_chance(killed_stack: Stack, tally: Tall
     kills = pytestconfig.getoption("--kills", default=SHORT)
     seed = pytestconfig.getoption("--seed", default=None)
     seed = seed if seed is not None else (1 if kills == SHORT else secrets.randbelow(1_000_000))
+    victims = [name for name in pytestconfig.getoption("--victims", default="").split(",") if name]
     tally.moments.append(f"kill matrix: {kills} kills, seed {seed} (make fault ARGS=--seed={seed})")
     word = f"matrix-{secrets.token_hex(3)}"
     play = Play(word, tuple(moves(word)), tuple(marks(word)))
     play.record(recordings_of(killed_stack))
     matrix = Matrix(killed_stack, tally, [*demos(), play])
     try:
-        matrix.run(shots(seed, kills))
+        matrix.run(shots(seed, kills, victims))
         wrong = [f"{case.job.name} {case.id}: {fault}" for case in matrix.cases for fault in _faults(case)]
     finally:
         for case in matrix.cases:
