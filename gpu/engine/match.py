@@ -68,31 +68,31 @@ def check(recording: Recording, entry: Entry, body: Mapping[str, Any]) -> None:
     got = shown(body)
     expected = Expect(tools=tuple(sorted(entry.expect.tools)), observations=entry.expect.observations)
     if got != expected:
-        what, then, now = _difference(expected, got)
+        what, fields, then, now = _difference(expected, got)
         raise LonghaulError(
             ErrorCode.REPLAY_MISMATCH,
             f"recording {recording.name!r}, call {entry.call}: the run differs from what was recorded in {what}. "
-            f"recorded: {plain(then)} this run: {plain(now)}",
+            f"recorded: {plain(then, fields)} this run: {plain(now, fields)}",
         )
 
 
-def _difference(then: Expect, now: Expect) -> tuple[str, Expect, Expect]:
-    """In what they differ first, and both from there on, without what is alike."""
+def _difference(then: Expect, now: Expect) -> tuple[str, set[str], Expect, Expect]:
+    """In what they differ first, the fields to show of it, and both from there on, without what is alike."""
     if then.tools != now.tools:
-        return "the tools offered", then, now
+        return "the tools offered", {"tools", "observations"}, then, now
     pairs = zip(then.observations, now.observations, strict=False)
     alike = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(then.observations), len(now.observations)))
     name = f"observation {alike + 1} since the last call"
-    return name, _from(then, alike), _from(now, alike)
+    return name, {"observations"}, _from(then, alike), _from(now, alike)
 
 
 def _from(expect: Expect, first: int) -> Expect:
     return Expect(tools=(), observations=expect.observations[first:])
 
 
-def plain(expect: Expect) -> str:
-    """An expectation as one line of JSON without what is unset, of bounded length."""
-    text = json.dumps({k: v for k, v in expect.model_dump(mode="json", exclude_none=True).items() if v}, sort_keys=True)
+def plain(expect: Expect, fields: set[str] | None = None) -> str:
+    """An expectation, or some fields of it, as one line of JSON of bounded length."""
+    text = json.dumps(expect.model_dump(mode="json", exclude_none=True, include=fields), sort_keys=True)
     return text if len(text) <= SIDE_CHARS else text[:SIDE_CHARS] + f"… {len(text) - SIDE_CHARS} more characters"
 
 

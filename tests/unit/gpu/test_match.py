@@ -113,7 +113,9 @@ def test_a_mismatch_shows_from_where_the_sides_differ_and_is_short() -> None:
     ran = [ToolResult(tool="shell", content="", exit_code=0)] * 399
     detail = refused(ErrorCode.REPLAY_MISMATCH, match.check, recording(), wanted, body(*ran))
     assert "in observation 400 since the last call" in detail
-    assert detail.endswith('recorded: {"observations": [{"exit_code": 0, "tool": "shell"}]} this run: {}')
+    assert detail.endswith(
+        'recorded: {"observations": [{"exit_code": 0, "tool": "shell"}]} this run: {"observations": []}'
+    )
     detail = refused(ErrorCode.REPLAY_MISMATCH, match.check, recording(), wanted, body())
     assert len(detail) < 2 * match.SIDE_CHARS
 
