@@ -55,7 +55,7 @@ def test_each_process_gets_its_own_secrets_only(stack: Stack) -> None:
         assert secrets.s3_admin_secret_key not in values, name
     holders = {
         secrets.pg_password: {"api", "relay", "worker-1", "worker-2"},
-        secrets.s3_secret_key: {"api", "worker-1", "worker-2"},
+        secrets.s3_secret_key: {"api", "relay", "runner", "worker-1", "worker-2"},
         secrets.runner_token: {"api", "relay", "runner", "worker-1", "worker-2"},
         secrets.replay_token: {"replay", "worker-1", "worker-2"},
     }
