@@ -289,7 +289,7 @@ async def test_the_document_knows_every_route(http: httpx.AsyncClient) -> None:
     document = answer.json()
     assert "https://" not in answer.text.replace("https://json-schema.org", "")
     for route in routes():
-        operation = document["paths"][route.path][route.method.lower()]
+        operation = document["paths"][route.path.replace(":path}", "}")][route.method.lower()]
         assert operation["summary"]
         assert operation["responses"]["default"]["content"]["application/problem+json"]
         assert "422" not in operation["responses"]
