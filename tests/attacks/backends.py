@@ -105,9 +105,8 @@ async def runner_backend(runner: RunnerProcess, identity: str, ends: AsyncExitSt
 
 
 def container_backends(engine: Engine, program: Path, outside: int) -> list[ContainerBackend]:
-    """Docker's and gVisor's."""
+    """Docker's and gVisor's, as if both held every limit: what one does not hold shows as escaped."""
     made = []
-    # this gVisor reports no child that was killed for want of memory, and counts processors by the host's groups
     for name, runtime in (("docker", "runc"), ("gvisor", "runsc")):
         containers = Containers(engine.client, program, outside, "attacks", runtime)
         made.append(ContainerBackend(engine, containers, name, frozenset(ASKED)))
