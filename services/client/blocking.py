@@ -19,9 +19,9 @@ from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
 from services.client import calls, way
 from services.client.calls import Call
 from services.client.errors import LonghaulApiError, refusal
-from services.client.patience import Fault, Patience, passing, pause_before_repeat, unreachable
+from services.client.patience import Fault, Patience, passing, pause_before_repeat
 from services.client.stream import Frames, Tail
-from services.client.transfer import Landing, Source, pieces
+from services.client.transfer import Landing, Source, back_to, begin_of, pieces
 
 T = TypeVar("T")
 
@@ -154,15 +154,16 @@ class Client:
                 time.sleep(patience.pause(fault, "the stream"))
 
     def upload(self, source: Source, name: str) -> UploadedFile:
-        """Send a file (a path, an open binary file, or bytes) to be a task's input."""
-        call = calls.upload(name)
-        request = self._http.build_request(
-            call.method, call.path, params=call.params, headers=call.headers, content=pieces(source), timeout=120.0
-        )
-        try:
-            return self._send_request(call, request)
-        except httpx.TransportError as error:
-            raise unreachable(call, error) from error
+        """Send a file (a path, an open binary file, or bytes) to be a task's input: again where that fails and it
+        can be read again."""
+        begin, patience = begin_of(source), Patience(self._patience_s)
+        call = calls.upload(name, repeatable=begin is not None)
+        while True:
+            try:
+                return self._send_request(call, call.request(self._http, pieces(source)))
+            except (httpx.TransportError, LonghaulApiError) as error:
+                time.sleep(pause_before_repeat(call, error, patience))
+                back_to(source, begin)
 
     def download(self, artifact_id: str, dest: Path) -> Path:
         """Write an artifact to a file, or into a folder under its own name; returns where it is.

@@ -1,7 +1,7 @@
 """Each call as data: what is sent, how its answer is read, whether it may be sent twice. Both clients send these."""
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from agents.contracts.page import ApprovalPage, EventPage, MessagePage, TaskPage
 from agents.contracts.task import TaskResult, TaskSpec, TaskStatus, TaskView
 
 T = TypeVar("T")
+Content = Iterable[bytes] | AsyncIterable[bytes]
 _ARTIFACTS = TypeAdapter(list[Artifact])
 _CHECKPOINTS = TypeAdapter(list[Checkpoint])
 _READ_S = 30.0
@@ -35,14 +36,14 @@ class Call(Generic[T]):
     repeatable: bool = True
     read_s: float = _READ_S
 
-    def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        """The request, on a client that knows the address and the key."""
+    def request(self, http: httpx.Client | httpx.AsyncClient, content: Content | None = None) -> httpx.Request:
+        """The request, on a client that knows the address and the key; with `content` in place of the body."""
         return http.build_request(
             self.method,
             self.path,
             params=self.params,
             headers=self.headers,
-            content=self.body,
+            content=self.body if content is None else content,
             timeout=httpx.Timeout(_READ_S, connect=5.0, read=self.read_s),
         )
 
@@ -170,8 +171,8 @@ def decide(approval_id: str, decision: ApprovalDecision) -> Call[Approval]:
     )
 
 
-def upload(name: str) -> Call[UploadedFile]:
-    """An upload; the sender adds the bytes. Not repeated: a stream can be read only once."""
+def upload(name: str, *, repeatable: bool) -> Call[UploadedFile]:
+    """An upload; the sender adds the bytes. Repeated where they can be read again: of two copies one is never used."""
     headers = {"Content-Type": "application/octet-stream"}
     return Call(
         "POST",
@@ -179,6 +180,6 @@ def upload(name: str) -> Call[UploadedFile]:
         UploadedFile.model_validate_json,
         (("name", name),),
         headers,
-        repeatable=False,
+        repeatable=repeatable,
         read_s=120.0,
     )

@@ -27,6 +27,19 @@ def pieces(source: Source) -> Iterator[bytes]:
             yield piece
 
 
+def begin_of(source: Source) -> int | None:
+    """Where a source begins; None for one that can be read only once, as a pipe can."""
+    if isinstance(source, Path | bytes):
+        return 0
+    return source.tell() if source.seekable() else None
+
+
+def back_to(source: Source, begin: int | None) -> None:
+    """Read it from there again."""
+    if begin is not None and not isinstance(source, Path | bytes):
+        source.seek(begin)
+
+
 class Landing:
     """A download on its way to `dest`, a file's path or an existing folder."""
 

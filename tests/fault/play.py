@@ -43,9 +43,10 @@ class Move:
         return (self.sees,) * (1 + len(self.more))
 
 
-def short(mark: str) -> Move:
-    """A command of a moment that leaves one mark and prints a lot."""
+def short(mark: str, then_s: float = 0.0) -> Move:
+    """A command of a moment, or of `then_s` seconds, that leaves one mark and prints a lot."""
     command = f"echo {mark} >> {MARKS}; head -c {_NOISE_BYTES} /dev/zero | tr '\\0' x"
+    command += f"; sleep {then_s}" if then_s else ""
     return _shell(command, Seen(tool="shell", exit_code=0))
 
 

@@ -11,6 +11,8 @@ pytestmark = pytest.mark.timeout(240)  # a busy machine takes its time to start 
 SERVERS = ("postgres", "temporal", "nats", "seaweedfs")
 WRITES = 16
 """Short commands in a row: each is a command, an object and two transactions."""
+WRITE_S = 0.2
+"""How long each takes at least, so that on a fast machine the kill does not come when all is over."""
 
 
 def with_long(word: str) -> list[Move]:
@@ -22,7 +24,7 @@ def marks_with_long(word: str) -> list[str]:
 
 
 def with_writes(word: str) -> list[Move]:
-    return [short(mark) for mark in marks_of_writes(word)]
+    return [short(mark, WRITE_S) for mark in marks_of_writes(word)]
 
 
 def marks_of_writes(word: str) -> list[str]:

@@ -4,14 +4,17 @@ import asyncio
 import hashlib
 import io
 import json
+import os
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 
 from agents.contracts.approval import ApprovalState
+from agents.contracts.artifact import UploadedFile
 from agents.contracts.errors import ErrorCode
 from agents.contracts.event import Event
 from agents.contracts.task import InputFile, TaskSpec, TaskStatus
@@ -102,6 +105,13 @@ def proxy_page(request: httpx.Request) -> httpx.Response:
     return httpx.Response(502, text="<html>Bad gateway</html>", request=request)
 
 
+def uploaded(request: httpx.Request) -> httpx.Response:
+    digest = hashlib.sha256(request.content).hexdigest()
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    told = UploadedFile(id="file_00000000000", name="x", bytes=len(request.content), sha256=digest, created_at=now)
+    return httpx.Response(201, text=told.model_dump_json(), request=request)
+
+
 def frames(*numbers: int, end: bool = False) -> Callable[[httpx.Request], httpx.Response]:
     lines = []
     for n in numbers:
@@ -120,10 +130,25 @@ def test_a_submit_is_sent_again_under_the_same_key() -> None:
     assert len({r.headers["idempotency-key"] for r in api.requests}) == 1
 
 
-def test_an_upload_is_not_sent_again() -> None:
+def test_an_upload_is_sent_again_where_it_can_be_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "in.bin"
+    path.write_bytes(b"behind it")
+    opened = io.BytesIO(b"before, behind it")
+    opened.seek(8)
+    for source in (path, b"behind it", opened):
+        api = Troubled(cut, down, uploaded)
+        with api.client() as client:
+            assert client.upload(source, "x").bytes == 9
+        assert [request.content for request in api.requests] == [b"behind it"] * 3
+
+
+def test_an_upload_from_a_pipe_is_not_sent_again() -> None:
+    read, write = os.pipe()
+    os.write(write, b"x")
+    os.close(write)
     api = Troubled(cut)
-    with api.client() as client, pytest.raises(Unreachable):
-        client.upload(b"x", "x")
+    with os.fdopen(read, "rb") as pipe, api.client() as client, pytest.raises(Unreachable):
+        client.upload(pipe, "x")
     assert len(api.requests) == 1
 
 
