@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from agents.contracts.sandbox import Capabilities, ExecRequest
 from services.sandbox.home import Home
+from services.sandbox.supervised.client import Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,10 @@ class Plan:
 
 
 class Backend(Protocol):
-    """Makes sandboxes' surroundings and plans their commands. Starts nothing itself: keepers do."""
+    """Makes sandboxes' surroundings; starts, finds and ends the one supervisor under which a sandbox's commands run.
+
+    `epoch` is the runner's: it grows with every start of it, and a supervisor obeys the highest that it has seen.
+    """
 
     name: str
 
@@ -45,6 +49,34 @@ class Backend(Protocol):
 
     def make(self, home: Home) -> None:
         """Prepare a new sandbox whose folders exist. Repeatable. ``CAPABILITY_MISSING``."""
+        ...
+
+    async def find(self, home: Home, epoch: int) -> Supervisor | None:
+        """The supervisor of the sandbox that runs, with us as its controller; None: nothing runs.
+
+        Raises:
+            LonghaulError: ``SANDBOX_UNAVAILABLE``: something runs, and does not answer.
+        """
+        ...
+
+    async def start(self, home: Home, epoch: int) -> Supervisor:
+        """The supervisor of the sandbox: found, or started where nothing runs.
+
+        Raises:
+            LonghaulError: ``SPAWN_FAILED``, with what to do; ``SANDBOX_UNAVAILABLE``.
+        """
+        ...
+
+    async def stop(self, home: Home) -> None:
+        """End everything that runs in it; returns when that is so. Repeatable; nothing runs: no fault.
+
+        Raises:
+            LonghaulError: ``SANDBOX_UNAVAILABLE``: it could not be ended, or nobody can say.
+        """
+        ...
+
+    def environment(self, extra: dict[str, str]) -> dict[str, str]:
+        """All that a command finds in its environment."""
         ...
 
     def plan(self, home: Home, request: ExecRequest) -> Plan:

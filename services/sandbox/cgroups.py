@@ -57,6 +57,12 @@ class Cgroups:
             joined[group / "cgroup.procs"] = None
         return [str(path) for path in joined]
 
+    def oom_counter(self, name: str, limits: SandboxLimits) -> Path | None:
+        """The file with the counter ``oom_kill`` of a sandbox whose memory is held; its groups are there."""
+        if limits.memory_mb is None or "memory_mb" not in self.supported:
+            return None
+        return self._group("memory", name) / ("memory.oom_control" if self._version == 1 else "memory.events")
+
     def remove(self, name: str) -> None:
         """Remove a sandbox's groups; members that are just ending get a second."""
         for group in {self._group(controller, name) for controller in self._parents}:

@@ -226,7 +226,10 @@ def stage(binds: list[list[str]]) -> None:
     _check(_libc.mount(b"stage", STAGE.encode(), b"tmpfs", 0, b"mode=0755,size=1m"), "mount stage")
     for fd, name in sources:
         target = f"{STAGE}/{name}"
-        os.makedirs(target, 0o755)
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            os.makedirs(target, 0o755)
+        else:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         _check(
             _libc.mount(f"/proc/self/fd/{fd}".encode(), target.encode(), None, MS_BIND | MS_REC, None), f"bind {name}"
         )

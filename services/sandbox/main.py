@@ -23,6 +23,7 @@ from services.sandbox.namespace import NamespaceBackend, find_bwrap
 from services.sandbox.probe import Probe
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
+from services.sandbox.supervisor.build import program
 from services.sandbox.template import Template
 from services.settings import Settings
 from services.snapshots.opening import shelves
@@ -40,8 +41,9 @@ async def serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    tools = settings.runner_template_dir.resolve()
     backend = NamespaceBackend(
-        data_dir, Template(settings.runner_template_dir.resolve()), detect(), find_bwrap(), settings.runner_pipe_fd
+        data_dir, Template(tools), detect(), find_bwrap(), program(tools), settings.runner_pipe_fd
     )
     backend.setup()
     execs = Execs(backend, settings.runner_pipe_fd)

@@ -1,6 +1,8 @@
-"""The namespace backend: each command is one bubblewrap, with namespaces of its own, no network and a system-call
-filter. As root every sandbox has a user of its own; root itself never enters bubblewrap."""
+"""The namespace backend: each sandbox is one bubblewrap with a supervisor in it, with namespaces of its own, no network
+and a system-call filter. As root every sandbox has a user of its own; root itself never enters bubblewrap."""
 
+import asyncio
+import contextlib
 import os
 import shutil
 import sys
@@ -12,14 +14,22 @@ from services.sandbox import seccomp
 from services.sandbox.backend import Plan
 from services.sandbox.cgroups import Cgroups
 from services.sandbox.home import Home
+from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.launch import LEASH_FD, LISTEN_FD, SECCOMP_FD, Launch
+from services.sandbox.supervised.start import find, find_or_start, reaped
+from services.sandbox.supervised.stop import stop
 from services.sandbox.template import VENV, Template
 
 HOME = "/tmp/home"
 STAGE = "/tmp"  # as in keeper.py
 INSIDE = "/.longhaul"
+SUPERVISOR, OOM = f"{INSIDE}/supervisor", f"{INSIDE}/oom"
+LINGER_S = 300
+"""How long a sandbox goes on without a runner. One that is killed is back in seconds; where it has a launcher, the end
+of that ends the sandbox at once."""
 SHM_BYTES = 64 << 20
 GRACE_S = 2.0
+REAP_WAIT_S = 5.0
 NOFILE, NPROC = 4096, 512
 ETC = {
     "passwd": "root:x:0:0:root:/:/usr/sbin/nologin\nuser:x:1000:1000:user:/tmp/home:/bin/sh\n"
@@ -42,12 +52,17 @@ BOUND = ("alternatives", "ssl/certs")
 
 
 class NamespaceBackend:
-    """Bubblewrap on this host. `data_dir` is the runner's; `pipe_fd` the launcher's pipe, or -1."""
+    """Bubblewrap on this host. `data_dir` is the runner's; `supervisor` the program that was built for this machine;
+    `pipe_fd` the launcher's pipe, or -1."""
 
     name = "namespace"
 
-    def __init__(self, data_dir: Path, template: Template, cgroups: Cgroups, bwrap: Path, pipe_fd: int) -> None:
+    def __init__(
+        self, data_dir: Path, template: Template, cgroups: Cgroups, bwrap: Path, supervisor: Path, pipe_fd: int = -1
+    ) -> None:
         self._shared = data_dir / "shared"
+        self._supervisor = supervisor
+        self._reaping: set[asyncio.Task[None]] = set()
         self._template = template
         self._cgroups = cgroups
         self._source = bwrap
@@ -66,6 +81,8 @@ class NamespaceBackend:
             _copy(library, shared / "bin" / libraries.name / library.name, 0o755)
         self._write_etc(shared / "etc")
         _replace(shared / "seccomp.bpf", seccomp.program(), 0o644)
+        with contextlib.suppress(FileNotFoundError):  # `capabilities` says so
+            _copy(self._supervisor, shared / "supervisor" / "supervisor", 0o755)
 
     @staticmethod
     def _write_etc(etc: Path) -> None:
@@ -79,9 +96,18 @@ class NamespaceBackend:
 
     def capabilities(self) -> Capabilities:
         """Static: whether it really works is found by a trial (`Probe`)."""
-        missing = self._template.missing()
+        missing = self._template.missing() or self._without_supervisor()
         return Capabilities(
             backend=self.name, ready=missing is None, limits=self._cgroups.supported, detail=missing or ""
+        )
+
+    def _without_supervisor(self) -> str | None:
+        if self._supervisor.is_file():
+            _copy(self._supervisor, self._shared / "supervisor" / "supervisor", 0o755)
+            return None
+        return (
+            "the sandboxes' supervisor is not built: run `make setup`, which needs a C compiler (apt install gcc "
+            f"libc6-dev) or fetches one; it is looked for at {self._supervisor}"
         )
 
     def make(self, home: Home) -> None:
@@ -126,17 +152,19 @@ class NamespaceBackend:
         own = ("--die-with-parent", "--seccomp", "3", "--json-status-fd", "4", "--block-fd", "5")
         return [*self._sandbox(home, binds, own), *_environment(request.env), "--", "/bin/sh", "-c", request.command]
 
-    def launch(self, home: Home, supervisor: Path) -> Launch:
-        """How to start the sandbox's supervisor, once for all its commands. `supervisor` is the program, in a folder
-        that holds nothing secret."""
+    def launch(self, home: Home) -> Launch:
+        """How to start the sandbox's supervisor, once for all its commands."""
         binds = Binds(staged=self._root)
-        inside = ("--ro-bind", binds.source(supervisor.parent, "supervisor"), INSIDE)
-        own = ("--as-pid-1", "--seccomp", str(SECCOMP_FD), *inside)
+        inside = ("--ro-bind", binds.source(self._shared / "supervisor" / "supervisor", "supervisor"), SUPERVISOR)
+        counter = self._cgroups.oom_counter(home.meta.id, home.meta.limits)
+        oom = ("--ro-bind", binds.source(counter, "oom"), OOM) if counter is not None else ()
+        own = ("--as-pid-1", "--seccomp", str(SECCOMP_FD), "--dir", INSIDE, *inside, *oom)
         return Launch(
             argv=[
                 *self._sandbox(home, binds, own),
-                *("--", f"{INSIDE}/{supervisor.name}", "--outside-pid-ns", str(os.stat("/proc/self/ns/pid").st_ino)),
+                *("--", SUPERVISOR, "--outside-pid-ns", str(os.stat("/proc/self/ns/pid").st_ino)),
                 *("--listen", str(LISTEN_FD), "--root", WORKSPACE, "--nproc", str(NPROC), "--nofile", str(NOFILE)),
+                *("--linger", str(LINGER_S), *(("--oom", OOM) if oom else ())),
                 *(("--leash", str(LEASH_FD)) if self._pipe_fd >= 0 else ()),
             ],
             folder=str(home.root),
@@ -146,6 +174,31 @@ class NamespaceBackend:
             cgroups=self._cgroups.make(home.meta.id, home.meta.limits),
             seccomp=str(self._shared / "seccomp.bpf"),
         )
+
+    async def find(self, home: Home, epoch: int) -> Supervisor | None:
+        """At the socket in its folder."""
+        return await find(home.root, epoch)
+
+    async def start(self, home: Home, epoch: int) -> Supervisor:
+        """Bubblewrap, in a session of its own."""
+        launch = await asyncio.to_thread(self.launch, home)
+        try:
+            found, child = await find_or_start(launch, home.root / "supervisor.log", epoch)
+        except LonghaulError as error:
+            if error.code is not ErrorCode.SPAWN_FAILED:
+                raise
+            raise LonghaulError(error.code, self.explain(error.detail)) from error
+        if child is not None:
+            reaping = asyncio.create_task(reaped(child), name=home.meta.id)
+            self._reaping.add(reaping)
+            reaping.add_done_callback(self._reaping.discard)
+        return found
+
+    async def stop(self, home: Home) -> None:
+        """By the death of its first process."""
+        await stop(home.root)
+        if own := [task for task in self._reaping if task.get_name() == home.meta.id]:
+            await asyncio.wait(own, timeout=REAP_WAIT_S)
 
     def environment(self, extra: dict[str, str]) -> dict[str, str]:
         """What a command finds in its environment."""

@@ -12,6 +12,14 @@ async def process_end(pid: int, timeout_s: float) -> bool:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
+    try:
+        return await held_end(fd, timeout_s)
+    finally:
+        os.close(fd)
+
+
+async def held_end(fd: int, timeout_s: float | None) -> bool:
+    """Wait until the process of a pidfd has ended; False where it has not within the time (None: however long)."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(fd, ended.set)
@@ -23,7 +31,6 @@ async def process_end(pid: int, timeout_s: float) -> bool:
         return True
     finally:
         loop.remove_reader(fd)
-        os.close(fd)
 
 
 class SharedLock:

@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
@@ -24,6 +25,7 @@ from services.sandbox.command import stage
 SECCOMP_FD, LISTEN_FD, LEASH_FD, LOCK_FD = 3, 4, 5, 6
 SOCKET, LOCK = "supervisor.sock", "supervisor.lock"
 IN_USE = 75
+_TRIES, _PAUSE_S = 20, 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,29 @@ def address(folder_fd: int) -> str:
     return f"/proc/self/fd/{folder_fd}/{SOCKET}"
 
 
+def in_use(folder: str | os.PathLike[str]) -> bool:
+    """Whether a sandbox lives in this folder, or is just being started: whether its lock is held."""
+    try:
+        lock = os.open(os.path.join(folder, LOCK), os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def _hold(folder: int) -> int:
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=folder)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit(IN_USE)
-    return lock
+    for _ in range(_TRIES):  # who only looks whether it is held holds it for a moment
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        time.sleep(_PAUSE_S)
+    sys.exit(IN_USE)
 
 
 def _listen(folder: int) -> socket.socket:

@@ -191,6 +191,8 @@ void conns_init(void) {
         conn_open(0, 1);
         return;
     }
+    /* again, by us: from now on the other end's SO_PEERCRED names process 1, and no longer who made the socket */
+    if (listen(options.listen_fd, MAX_CONNS) < 0) supervisor_end(96);
     fcntl(options.listen_fd, F_SETFD, FD_CLOEXEC);
     fcntl(options.listen_fd, F_SETFL, O_NONBLOCK);
     watch_open(&listener, options.listen_fd, accept_one, NULL);

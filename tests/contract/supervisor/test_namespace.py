@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -24,8 +25,10 @@ from services.sandbox.supervised.launch import IN_USE, Launch
 from services.sandbox.supervised.messages import Order
 from services.sandbox.supervised.protocol import Reason
 from services.sandbox.supervised.start import find, find_or_start
+from services.sandbox.supervised.stop import first_process
 from services.sandbox.template import Template
 from services.stack.layout import default_data_dir
+from tests.contract.sandbox.runner import sleeping, until
 from tests.contract.supervisor.box import Tools
 
 CHECKOUT = Path(__file__).parents[3]
@@ -53,11 +56,9 @@ class Place:
         self.data = Path(tempfile.mkdtemp(prefix="lh-supervised-"))
         self.leash, self.hand = os.pipe()
         template = Template(Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template"))
-        self.backend = NamespaceBackend(self.data, template, detect(), find_bwrap(), self.leash)
+        self.backend = NamespaceBackend(self.data, template, detect(), find_bwrap(), tools.supervisor, self.leash)
         self.backend.setup()
         self.program = self.data / "shared" / "supervisor" / "supervisor"
-        self.program.parent.mkdir()
-        shutil.copy(tools.supervisor, self.program)
         self.uid = 229_000 if os.geteuid() == 0 else None
 
     def home(self, name: str = "sbx_one") -> Home:
@@ -74,7 +75,7 @@ class Place:
         return home
 
     def launch(self, home: Home) -> Launch:
-        return self.backend.launch(home, self.program)
+        return self.backend.launch(home)
 
     def hang_up(self) -> None:
         if self.hand >= 0:
@@ -200,3 +201,40 @@ async def test_what_cannot_start_says_why(place: Place) -> None:
         await find_or_start(place.launch(home), home.root / "log", 1)
     assert caught.value.code is ErrorCode.SPAWN_FAILED
     assert "supervisor" in caught.value.detail
+
+
+async def test_the_runners_port_finds_starts_and_stops(place: Place) -> None:
+    home, backend = place.home(), place.backend
+    assert await backend.find(home, 1) is None
+    await backend.stop(home)
+    first = await backend.start(home, 1)
+    again = await backend.find(home, 2)
+    assert again is not None
+    assert first.greeting is not None
+    assert again.greeting is not None
+    assert again.greeting.instance == first.greeting.instance
+    await again.start(order(place, "a", "(setsid sleep 43210.5 &); trap '' TERM; sleep 43210.5"))
+    await until(lambda: len(sleeping("43210.5")) == 2)
+    with pytest.raises(LonghaulError):
+        await backend.find(home, 1)
+    await backend.stop(home)
+    assert not sleeping("43210.5")
+    assert await backend.find(home, 3) is None
+    await backend.stop(home)
+    fresh = await backend.start(home, 3)
+    assert fresh.greeting is not None
+    assert fresh.greeting.instance != first.greeting.instance
+    for client in (first, again, fresh):
+        await client.close()
+
+
+async def test_one_that_does_not_answer_is_ended_all_the_same(place: Place) -> None:
+    home = place.home()
+    client = await place.backend.start(home, 1)
+    fd = first_process(home.root)
+    assert fd is not None
+    signal.pidfd_send_signal(fd, signal.SIGSTOP)
+    os.close(fd)
+    await place.backend.stop(home)
+    assert await place.backend.find(home, 2) is None
+    await client.close()

@@ -18,6 +18,7 @@ from services.sandbox.execs import Execs
 from services.sandbox.home import Home
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
+from services.sandbox.supervised.client import Supervisor
 from services.snapshots.shelf import FolderShelf
 from services.storage import Storage
 from tests.support.trees import fill, state
@@ -37,6 +38,17 @@ class Nothing:
         return READY
 
     def make(self, home: Home) -> None: ...
+
+    async def find(self, home: Home, epoch: int) -> Supervisor | None:
+        return None
+
+    async def start(self, home: Home, epoch: int) -> Supervisor:
+        raise NotImplementedError
+
+    async def stop(self, home: Home) -> None: ...
+
+    def environment(self, extra: dict[str, str]) -> dict[str, str]:
+        return extra
 
     def plan(self, home: Home, request: ExecRequest) -> Plan:
         raise NotImplementedError
