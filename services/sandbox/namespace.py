@@ -91,7 +91,7 @@ class NamespaceBackend:
                 ErrorCode.CAPABILITY_MISSING,
                 f"this host cannot enforce {', '.join(missing)}; leave it out or set best_effort",
             )
-        self._cgroups.make(home.meta.id, home.meta.limits)
+        self._cgroups.make(home.meta.place, home.meta.limits)
         self._template.seed(home.private, home.meta.uid)
 
     def plan(self, home: Home, request: ExecRequest) -> Plan:
@@ -106,7 +106,7 @@ class NamespaceBackend:
             pipe_fd=self._pipe_fd,
             uid=home.meta.uid,
             stage=binds.staged_pairs,
-            cgroups=self._cgroups.make(home.meta.id, home.meta.limits),
+            cgroups=self._cgroups.make(home.meta.place, home.meta.limits),
             nofile=NOFILE,
             nproc=NPROC,
             seccomp=str(self._shared / "seccomp.bpf"),
@@ -114,7 +114,7 @@ class NamespaceBackend:
 
     def remove(self, home: Home) -> None:
         """Remove its groups."""
-        self._cgroups.remove(home.meta.id)
+        self._cgroups.remove(home.meta.place)
 
     def explain(self, output: str) -> str:
         """Turn what bubblewrap said into what an operator can do."""
@@ -128,7 +128,7 @@ class NamespaceBackend:
         """How to start the sandbox's supervisor, once for all its commands."""
         binds = Binds(staged=self._root)
         inside = ("--ro-bind", binds.source(self._shared / "supervisor" / "supervisor", "supervisor"), SUPERVISOR)
-        counter = self._cgroups.oom_counter(home.meta.id, home.meta.limits)
+        counter = self._cgroups.oom_counter(home.meta.place, home.meta.limits)
         oom = ("--ro-bind", binds.source(counter, "oom"), OOM) if counter is not None else ()
         own = ("--as-pid-1", "--seccomp", str(SECCOMP_FD), "--dir", INSIDE, *inside, *oom)
         return Launch(
@@ -143,7 +143,7 @@ class NamespaceBackend:
             leash_fd=self._pipe_fd,
             uid=home.meta.uid,
             stage=binds.staged_pairs,
-            cgroups=self._cgroups.make(home.meta.id, home.meta.limits),
+            cgroups=self._cgroups.make(home.meta.place, home.meta.limits),
             seccomp=str(self._shared / "seccomp.bpf"),
         )
 
@@ -161,7 +161,7 @@ class NamespaceBackend:
                 raise
             raise LonghaulError(error.code, self.explain(error.detail)) from error
         if child is not None:
-            reaping = asyncio.create_task(reaped(child), name=home.meta.id)
+            reaping = asyncio.create_task(reaped(child), name=home.meta.place)
             self._reaping.add(reaping)
             reaping.add_done_callback(self._reaping.discard)
         return found
@@ -169,7 +169,7 @@ class NamespaceBackend:
     async def stop(self, home: Home) -> None:
         """By the death of its first process."""
         await stop(home.root)
-        if own := [task for task in self._reaping if task.get_name() == home.meta.id]:
+        if own := [task for task in self._reaping if task.get_name() == home.meta.place]:
             await asyncio.wait(own, timeout=REAP_WAIT_S)
 
     def environment(self, extra: dict[str, str]) -> dict[str, str]:

@@ -13,7 +13,8 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 class Meta(Wire):
-    """`meta.json` of a sandbox. `uid` is the user that its commands run as, where the runner is root."""
+    """`meta.json` of a sandbox. `uid` is the user that its commands run as, where the runner is root. `made_as` is the
+    name it was made under, where it was made before anybody asked for it: a claim gives it its id."""
 
     version: int = 1
     id: str
@@ -23,6 +24,12 @@ class Meta(Wire):
     uid: int | None
     backend: str
     created_at: UtcTime
+    made_as: str = ""
+
+    @property
+    def place(self) -> str:
+        """What a backend calls it (its groups, its container): the same before and after a claim."""
+        return self.made_as or self.id
 
 
 class Fences(Wire):
