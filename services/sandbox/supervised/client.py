@@ -10,6 +10,7 @@ from services.sandbox.supervised.command import Command
 from services.sandbox.supervised.files import Files
 from services.sandbox.supervised.link import Greeting, Link
 from services.sandbox.supervised.messages import DEFAULT_WINDOW, Entry, Order, Piece, take_entry, text
+from services.sandbox.supervised.net import Net
 from services.sandbox.supervised.protocol import Frame, Message, Stream
 
 
@@ -32,6 +33,7 @@ class Supervisor:
         self._all: dict[int, WeakSet[Command]] = {}
         self._link = Link(reader, writer, self._on_event, self._on_lost)
         self.files = Files(self._link)
+        self.net = Net(self._link)
         self.greeting: Greeting | None = None
 
     async def __aenter__(self) -> Self:
@@ -126,11 +128,14 @@ class Supervisor:
         elif frame.message == Message.DATA:
             if (latest := self._latest.get(frame.exec)) is not None:  # the last subscription is the one that counts
                 latest.on_event(frame)
+        elif Message.NET_OPEN <= frame.message <= Message.NET_OVER:
+            self.net.on_event(frame)
         else:
             for command in list(self._all.get(frame.exec, ())):
                 command.on_event(frame)
 
     def _on_lost(self) -> None:
+        self.net.on_lost()
         for held in list(self._all.values()):
             for command in list(held):
                 command.wake()

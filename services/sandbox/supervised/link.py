@@ -26,6 +26,8 @@ class Greeting:
     job_uid: int
     own_uid: bool
     tells_oom: bool
+    listens: bool
+    """Whether there is a way out: a port in the sandbox whose connections come to us."""
     program: str
 
 
@@ -161,4 +163,4 @@ def _greeting(payload: bytes) -> Greeting:
     instance = payload[20:36]
     most, linger, uid, bits = struct.unpack_from("<IIII", payload, 36)
     program, _ = take_text(payload, 52)
-    return Greeting(instance, most, linger, uid, bool(bits & 1), bool(bits & 2), program)
+    return Greeting(instance, most, linger, uid, bool(bits & 1), bool(bits & 2), bool(bits & 4), program)

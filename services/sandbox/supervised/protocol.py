@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 MAGIC, VERSION = 0xA5, 1
-HEADER_BYTES, MAX_PAYLOAD, MAX_ID, NONCE_BYTES = 20, 262_144, 64, 16
+HEADER_BYTES, MAX_PAYLOAD, MAX_ID, NONCE_BYTES, NET_WINDOW = 20, 262_144, 64, 16, 131_072
 RESYNC = bytes(HEADER_BYTES + MAX_PAYLOAD)
 """Ends whatever frame another controller left unfinished, and is nothing itself."""
 
@@ -30,6 +30,9 @@ class Message(IntEnum):
     LIST = 10
     FORGET = 11
     SHUTDOWN = 12
+    NET_SEND = 13
+    NET_CREDIT = 14
+    NET_CLOSE = 15
     FILE_STAT = 32
     FILE_LIST = 33
     FILE_READ = 34
@@ -51,6 +54,10 @@ class Message(IntEnum):
     DATA = 128
     EXIT = 129
     CLOSED = 130
+    NET_OPEN = 131
+    NET_BYTES = 132
+    NET_TAKEN = 133
+    NET_OVER = 134
 
 
 class Flag(IntFlag):

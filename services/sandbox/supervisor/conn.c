@@ -36,6 +36,7 @@ static void controller_gone(void) {
     controller = NULL;
     unsubscribe_all();
     uploads_drop();
+    net_drop();
 }
 
 static void drop(struct conn *c) {
@@ -65,7 +66,7 @@ static void put_hello(struct conn *c, uint32_t tag, const uint8_t *nonce) {
     put_u32(b, MAX_PAYLOAD);
     put_u32(b, options.linger_s);
     put_u32(b, options.drop ? options.uid : geteuid());
-    put_u32(b, (options.drop ? 1 : 0) | (oom_known() ? 2 : 0));
+    put_u32(b, (options.drop ? 1 : 0) | (oom_known() ? 2 : 0) | (net_listens() ? 4 : 0));
     put_text(b, PROGRAM, strlen(PROGRAM));
     frame_end(b, begun);
 }

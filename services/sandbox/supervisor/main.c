@@ -100,6 +100,7 @@ static bool take_option(const char *name, const char *value) {
     else if (!strcmp(name, "--job-uid")) options.uid = (uid_t)number(value, UINT32_MAX - 1), options.drop = true;
     else if (!strcmp(name, "--job-gid")) options.gid = (gid_t)number(value, UINT32_MAX - 1);
     else if (!strcmp(name, "--oom")) options.oom_path = value;
+    else if (!strcmp(name, "--proxy")) options.proxy_port = (uint16_t)number(value, UINT16_MAX);
     else if (!strcmp(name, "--nproc")) options.nproc = (uint32_t)number(value, UINT32_MAX);
     else if (!strcmp(name, "--nofile")) options.nofile = (uint32_t)number(value, UINT32_MAX);
     else return false;
@@ -139,17 +140,26 @@ static void excuse(uint64_t frozen) {
     if (shut_at != NEVER) shut_at += frozen;
 }
 
-static uint64_t round_of_work(void) {
-    uint64_t next = execs_tick();
+static bool starved(void) { return streams_starved() || net_starved(); }
+
+static void refill(void) { /* output and network take turns at being first */
+    static bool net_first;
+    net_first = !net_first;
+    if (net_first) net_refill();
+    streams_refill();
+    if (!net_first) net_refill();
     conns_flush();
-    for (int turn = 0; turn < 4 && streams_starved(); turn++) {
-        streams_refill();
-        conns_flush();
-    }
+}
+
+static uint64_t round_of_work(void) {
+    uint64_t next = execs_tick(), listen_at = net_tick();
+    conns_flush();
+    for (int turn = 0; turn < 4 && starved(); turn++) refill();
     execs_free_forgotten();
     if (shutting && (all_over() || now_us() >= shut_at)) supervisor_end(0);
     if (now_us() >= controller_deadline()) supervisor_end(0);
-    if (streams_starved()) return 0;
+    if (starved()) return 0;
+    if (listen_at < next) next = listen_at;
     if (controller_deadline() < next) next = controller_deadline();
     return shut_at < next ? shut_at : next;
 }
@@ -168,6 +178,7 @@ int main(int argc, char **argv) {
     loop_init();
     signals_init();
     leash_init();
+    net_init();
     conns_init();
     for (;;) {
         uint64_t frozen = loop_once(round_of_work());

@@ -9,6 +9,7 @@
 #define MAX_PAYLOAD 262144
 #define MAX_ID 64
 #define NONCE_BYTES 16
+#define NET_WINDOW 131072
 
 enum message {
     /* requests: each is answered with its tag, by what is named beside it or by ERROR */
@@ -24,6 +25,9 @@ enum message {
     MSG_LIST = 10,   /* ENTRY for each, then OK */
     MSG_FORGET = 11, /* OK */
     MSG_SHUTDOWN = 12, /* OK */
+    MSG_NET_SEND = 13,   /* nothing, as the two after it */
+    MSG_NET_CREDIT = 14,
+    MSG_NET_CLOSE = 15,
     MSG_FILE_STAT = 32,
     MSG_FILE_LIST = 33,
     MSG_FILE_READ = 34,
@@ -46,7 +50,11 @@ enum message {
     /* events: tag 0 */
     MSG_DATA = 128,
     MSG_EXIT = 129,
-    MSG_CLOSED = 130
+    MSG_CLOSED = 130,
+    MSG_NET_OPEN = 131,
+    MSG_NET_BYTES = 132,
+    MSG_NET_TAKEN = 133,
+    MSG_NET_OVER = 134
 };
 
 enum frame_flag { FLAG_END = 1, FLAG_PARENTS = 2, FLAG_RECURSIVE = 4, FLAG_KEEP = 8 };

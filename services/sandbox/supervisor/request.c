@@ -220,6 +220,9 @@ void request(const struct frame *f) {
         case MSG_RESIZE:
         case MSG_KILL:
         case MSG_FORGET: on_one(f, &c); break;
+        case MSG_NET_SEND:
+        case MSG_NET_CREDIT:
+        case MSG_NET_CLOSE: net_request(f); break;
         case MSG_SHUTDOWN:
             answer_ok(f->tag, 0, 0, false);
             supervisor_shut(get_u32(&c));

@@ -8,7 +8,6 @@
 
 #define CHUNK 65536u
 #define TURN (1u << 20)         /* bytes of one stream before the others get their turn */
-#define WAITING_MOST (256u << 10) /* DATA in the controller's buffer: what is more stays in the ring */
 
 static bool starved; /* DATA waits for room in the controller's buffer */
 

@@ -17,6 +17,7 @@
 #define KEPT_MOST (8u << 20)      /* of one stream's head, or tail */
 #define KEPT_ENDED (8u << 20)     /* of all ended commands together */
 #define RING_LEAST 65536u
+#define WAITING_MOST (256u << 10) /* of output, or of the network, in the controller's buffer: more waits where it is */
 #define DRAIN_US 100000u
 
 struct options {
@@ -30,6 +31,7 @@ struct options {
     gid_t gid;
     const char *oom_path;
     uint32_t nproc, nofile;
+    uint16_t proxy_port; /* 0: no way out */
 };
 extern struct options options; /* set once, in main */
 
@@ -146,6 +148,15 @@ int pipes_open(struct pipes *p, const struct order *o); /* 0 or an errno */
 void pipes_close_ours(struct pipes *p);
 void pipes_close_theirs(struct pipes *p);
 pid_t spawn(const struct order *o, const struct pipes *p); /* the keeper, or -1 */
+
+/* net.c: the way out */
+void net_init(void);
+bool net_listens(void);
+void net_request(const struct frame *f);
+void net_drop(void); /* the controller is gone, and every connection with it */
+bool net_starved(void); /* as of the streams */
+void net_refill(void);
+uint64_t net_tick(void); /* as of the commands */
 
 /* oom.c */
 void oom_init(void);

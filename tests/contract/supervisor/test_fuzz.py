@@ -4,6 +4,7 @@ import asyncio
 import random
 import struct
 import zlib
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -11,18 +12,43 @@ from hypothesis import strategies as st
 
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.protocol import MAGIC, MAX_PAYLOAD, Frame, Message, Reader
-from tests.contract.supervisor.box import Listening, sh
+from tests.contract.supervisor.box import Listening, Sandbox, Tools, sh
 
 TAG = 1 << 20
 REQUESTS = [message for message in Message if message < Message.HELLO_OK and message != Message.SHUTDOWN]
 frames = st.builds(
     Frame,
-    message=st.one_of(st.sampled_from(REQUESTS), st.integers(13, 255)),
+    message=st.one_of(st.sampled_from(REQUESTS), st.integers(16, 255)),
     tag=st.integers(1 << 20, (1 << 20) + 3),  # not the client's own
     exec=st.integers(0, 3),
     payload=st.binary(max_size=200),
     flags=st.integers(0, 255),
 )
+
+
+CONNECTING = """python3 -c "
+import socket
+held = []
+while True:
+    held = held[-5:] + [socket.create_connection(('127.0.0.1', 3128))]
+    try: held[0].sendall(bytes(5000)); held[-1].recv(1)
+    except OSError: pass
+" 2> /dev/null"""
+
+
+@pytest.fixture
+async def sandbox(tools: Tools) -> AsyncIterator[Sandbox]:
+    """One that has a way out."""
+    made = Sandbox(tools, "--proxy", "3128")
+    yield made
+    await made.remove()
+
+
+async def sends_and_stays(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serves a connection for a moment."""
+    writer.write(bytes(300_000))
+    await asyncio.sleep(0.05)
+    writer.close()
 
 
 def broken(data: bytes, chance: random.Random) -> bytes:
@@ -112,8 +138,18 @@ async def test_requests_that_are_nearly_right(client: Supervisor, seed: int) -> 
         Frame(Message.FILE_MOVE, TAG, 0, b"\0" + struct.pack("<H1sH1s", 1, b"f", 1, b"g")).encode(),
         Frame(Message.HELLO, TAG, 0, struct.pack("<IQ", 1, 1) + bytes(16)).encode(),
     ]
+    for n in range(1, 40):
+        whole += [
+            Frame(Message.NET_SEND, 0, n, b"bytes", n % 2).encode(),
+            Frame(Message.NET_CREDIT, 0, n, struct.pack("<I", 999)).encode(),
+            Frame(Message.NET_CLOSE, 0, n, b"", n % 2).encode(),
+        ]
+    client.net.serve(sends_and_stays)
+    opening = await client.start(sh("opening", CONNECTING, window=0))
     writer = client._link._writer
-    for _ in range(250):
+    for n in range(400):
+        if n % 20 == 0:
+            await asyncio.sleep(0.02)
         data = broken(chance.choice(whole), chance)
         if len(data) > 20 and chance.random() < 0.8:
             data = sealed(data)
@@ -125,6 +161,7 @@ async def test_requests_that_are_nearly_right(client: Supervisor, seed: int) -> 
     await survives(client)
     entry = await (await client.start(sh(f"after{seed}", "exit 3"))).closed()
     assert entry.exit_code == 3
+    assert opening.started
 
 
 @pytest.mark.timeout(120)
@@ -143,6 +180,8 @@ async def test_any_sound_frame_is_answered(client: Supervisor) -> None:
 
     collect()
     assert len(sent) > 100
+    client.net.serve(sends_and_stays)
+    await client.start(sh("opening", CONNECTING, window=0))
     for frame in sent:
         client._link._writer.write(frame.encode())
         await client._link._writer.drain()
