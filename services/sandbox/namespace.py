@@ -17,7 +17,8 @@ from services.sandbox.home import Home
 from services.sandbox.inside import ENVIRONMENT, SHM_BYTES, configuration, copy, links, programs, replace, write_etc
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.launch import LEASH_FD, LISTEN_FD, SECCOMP_FD, Launch
-from services.sandbox.supervised.start import find, find_or_start, reaped
+from services.sandbox.supervised.spawner import Child, Spawner
+from services.sandbox.supervised.start import find, find_or_start
 from services.sandbox.supervised.stop import stop
 from services.sandbox.template import VENV, Template
 
@@ -44,7 +45,8 @@ class NamespaceBackend:
     ) -> None:
         self._shared = data_dir / "shared"
         self._supervisor = supervisor
-        self._reaping: set[asyncio.Task[None]] = set()
+        self._spawner = Spawner(pipe_fd)
+        self._children: dict[str, Child] = {}
         self._template = template
         self._cgroups = cgroups
         self._source = bwrap
@@ -155,22 +157,23 @@ class NamespaceBackend:
         """Bubblewrap, in a session of its own."""
         launch = await asyncio.to_thread(self.launch, home)
         try:
-            found, child = await find_or_start(launch, home.root / "supervisor.log", epoch)
+            found, child = await find_or_start(launch, home.root / "supervisor.log", epoch, self._spawner)
         except LonghaulError as error:
             if error.code is not ErrorCode.SPAWN_FAILED:
                 raise
             raise LonghaulError(error.code, self.explain(error.detail)) from error
         if child is not None:
-            reaping = asyncio.create_task(reaped(child), name=home.meta.place)
-            self._reaping.add(reaping)
-            reaping.add_done_callback(self._reaping.discard)
+            self._children = {place: one for place, one in self._children.items() if not one.ended.is_set()}
+            self._children[home.meta.place] = child
         return found
 
     async def stop(self, home: Home) -> None:
         """By the death of its first process."""
         await stop(home.root)
-        if own := [task for task in self._reaping if task.get_name() == home.meta.place]:
-            await asyncio.wait(own, timeout=REAP_WAIT_S)
+        if (child := self._children.pop(home.meta.place, None)) is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REAP_WAIT_S):
+                    await child.ended.wait()
 
     def environment(self, extra: dict[str, str]) -> dict[str, str]:
         """What a command finds in its environment."""

@@ -1,24 +1,20 @@
-"""Starts a sandbox with a supervisor in it: ``python -I -S launch.py``, with the `Launch` as JSON on stdin.
+"""Becomes a sandbox with a supervisor in it.
 
-This process becomes the sandbox's bubblewrap. It has a session of its own and goes on when the runner is killed; the
-leash ends it. In the sandbox's folder it leaves the socket at which its supervisor listens, and it holds a lock for as
-long as it lives, so that there are never two. The standard library only: it must start fast.
+The process that calls `become` turns into the sandbox's bubblewrap. It has a session of its own and goes on when the
+runner is killed; the leash ends it. In the sandbox's folder it leaves the socket at which its supervisor listens, and
+it holds a lock for as long as it lives, so that there are never two. The standard library only: it must start fast.
 """
 
 import contextlib
 import fcntl
-import json
 import os
 import resource
 import signal
 import socket
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NoReturn
-
-if __name__ == "__main__":  # an isolated interpreter does not look beside the script
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
 from services.sandbox.command import stage
 
@@ -40,10 +36,6 @@ class Launch:
     stage: list[tuple[str, str]]
     cgroups: list[str]
     seccomp: str
-
-    def encode(self) -> bytes:
-        """The form that goes to the launching process."""
-        return json.dumps(asdict(self)).encode()
 
 
 def address(folder_fd: int) -> str:
@@ -132,7 +124,3 @@ def become(launch: Launch) -> NoReturn:
     os.chdir("/")
     _place([seccomp, listener.fileno(), launch.leash_fd, lock])
     os.execve(launch.argv[0], launch.argv, {})
-
-
-if __name__ == "__main__":
-    become(Launch(**json.loads(sys.stdin.buffer.read())))

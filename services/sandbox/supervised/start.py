@@ -3,20 +3,17 @@
 import asyncio
 import contextlib
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from services.sandbox.supervised import launch as launching
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.launch import IN_USE, Launch, address, in_use
 from services.sandbox.supervised.messages import LinkLost
-from services.sandbox.waiting import held_end
+from services.sandbox.supervised.spawner import Child, Spawner
 
 START_WAIT_S, LOOK_S = 20.0, 0.002
 ANSWER_WAIT_S = 5.0
-LAUNCHER = Path(launching.__file__)
 
 
 async def find(folder: Path, epoch: int) -> Supervisor | None:
@@ -59,9 +56,9 @@ async def greeted(folder: Path, epoch: int) -> Supervisor | None:
     return found
 
 
-async def find_or_start(launch: Launch, log: Path, epoch: int) -> tuple[Supervisor, subprocess.Popen[bytes] | None]:
-    """The supervisor of a sandbox, and the process to be reaped where one was started: the sandbox itself, or one that
-    came second and ends with `IN_USE`.
+async def find_or_start(launch: Launch, log: Path, epoch: int, spawner: Spawner) -> tuple[Supervisor, Child | None]:
+    """The supervisor of a sandbox, and the process where one was started: the sandbox itself, or one that came second
+    and ends with `IN_USE`.
 
     Raises:
         LonghaulError: ``SPAWN_FAILED``, with the log's last line; else as `find`.
@@ -70,49 +67,20 @@ async def find_or_start(launch: Launch, log: Path, epoch: int) -> tuple[Supervis
     found = await find(folder, epoch)
     if found is not None:
         return found, None
-    child = await asyncio.to_thread(_spawn, launch, log)
+    child = await spawner.spawn(launch, log)
     loop = asyncio.get_running_loop()
     until = loop.time() + START_WAIT_S
     while loop.time() < until:
         with contextlib.suppress(LinkLost):  # one that is just ending, or gives way to ours
             if (found := await greeted(folder, epoch)) is not None:
                 return found, child
-        code = child.poll()
-        if code == IN_USE and not in_use(folder):  # the one before ours has ended since
-            child = await asyncio.to_thread(_spawn, launch, log)
-        elif code not in (None, IN_USE):
-            break
+        if child.ended.is_set() and not in_use(folder):
+            if child.code not in (None, IN_USE):
+                break
+            child = await spawner.spawn(launch, log)  # the one before ours has ended since
         await asyncio.sleep(LOOK_S)
-    child.kill()
-    await asyncio.to_thread(child.wait)
+    with contextlib.suppress(ProcessLookupError):
+        if not child.ended.is_set():
+            os.kill(child.pid, signal.SIGKILL)
     lines = (await asyncio.to_thread(log.read_text, errors="replace")).splitlines()
     raise LonghaulError(ErrorCode.SPAWN_FAILED, f"no sandbox could be started: {lines[-1] if lines else 'no word'}")
-
-
-async def reaped(child: subprocess.Popen[bytes]) -> None:
-    """Wait for its end, and collect it."""
-    with contextlib.suppress(ProcessLookupError):
-        fd = os.pidfd_open(child.pid)
-        try:
-            await held_end(fd, None)
-        finally:
-            os.close(fd)
-    child.poll()
-
-
-def _spawn(launch: Launch, log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as said:
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(LAUNCHER)],
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
-            cwd="/",
-            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-            start_new_session=True,
-            pass_fds=[launch.leash_fd] if launch.leash_fd >= 0 else [],
-        )
-    if child.stdin is not None:
-        with contextlib.suppress(BrokenPipeError), child.stdin as pipe:  # its end tells
-            pipe.write(launch.encode())
-    return child

@@ -24,6 +24,7 @@ from services.sandbox.records import Meta
 from services.sandbox.supervised.launch import IN_USE, Launch
 from services.sandbox.supervised.messages import Order
 from services.sandbox.supervised.protocol import Reason
+from services.sandbox.supervised.spawner import Child, Spawner
 from services.sandbox.supervised.start import find, find_or_start
 from services.sandbox.supervised.stop import first_process
 from services.sandbox.template import Template
@@ -36,11 +37,13 @@ CONTROLLER = """
 import asyncio, json, os, pathlib, sys
 from services.sandbox.supervised.launch import IN_USE, Launch
 from services.sandbox.supervised.messages import Order
+from services.sandbox.supervised.spawner import Spawner
 from services.sandbox.supervised.start import find_or_start
 
 async def main():
     launch = Launch(**json.loads(sys.argv[1]))
-    client, _ = await find_or_start(launch, pathlib.Path(launch.folder) / "log", 1)
+    spawner = Spawner(launch.leash_fd)
+    client, _ = await find_or_start(launch, pathlib.Path(launch.folder) / "log", 1, spawner)
     await client.start(Order("a", ("echo once >> ran; sleep 1; cat ran",), shell=True, env={"PATH": "/usr/bin:/bin"}))
     print("started", flush=True)
     await asyncio.sleep(60)
@@ -58,6 +61,7 @@ class Place:
         template = Template(Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template"))
         self.backend = NamespaceBackend(self.data, template, detect(), find_bwrap(), tools.supervisor, self.leash)
         self.backend.setup()
+        self.spawner = Spawner(self.leash)
         self.program = self.data / "shared" / "supervisor" / "supervisor"
         self.uid = 229_000 if os.geteuid() == 0 else None
 
@@ -84,6 +88,7 @@ class Place:
 
     async def remove(self) -> None:
         self.hang_up()
+        await self.spawner.close()
         os.close(self.leash)
         for folder in self.data.glob("sbx_*"):
             for _ in range(100):
@@ -104,6 +109,14 @@ async def find_nobody(folder: Path) -> bool:
     return found is None
 
 
+async def ended(child: Child) -> int:
+    """The code with which it ends."""
+    async with asyncio.timeout(10):
+        await child.ended.wait()
+    assert child.code is not None
+    return child.code
+
+
 @pytest.fixture
 async def place(tools: Tools) -> AsyncIterator[Place]:
     made = Place(tools)
@@ -117,7 +130,7 @@ def order(place: Place, name: str, command: str, timeout_s: float = 20) -> Order
 
 async def test_commands_are_as_confined_as_ever_and_share_one_sandbox(place: Place) -> None:
     home = place.home()
-    client, child = await find_or_start(place.launch(home), home.root / "log", time.time_ns())
+    client, child = await find_or_start(place.launch(home), home.root / "log", time.time_ns(), place.spawner)
     assert child is not None
     done = await client.run(order(place, "a", "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status; id -u; pwd"))
     assert done.stdout.split() == [
@@ -141,7 +154,7 @@ async def test_commands_are_as_confined_as_ever_and_share_one_sandbox(place: Pla
     expected = place.uid if place.uid is not None else os.geteuid()
     assert (home.workspace / "file").stat().st_uid == expected
     await client.shutdown()
-    assert await asyncio.to_thread(child.wait, 10) == 0
+    assert await ended(child) == 0
     await client.close()
 
 
@@ -156,7 +169,7 @@ async def test_a_runner_killed_in_the_middle_is_replaced(place: Place) -> None:
     assert await controller.stdout.readline() == b"started\n"
     controller.kill()
     await controller.wait()
-    client, child = await find_or_start(launch, home.root / "log", 2)
+    client, child = await find_or_start(launch, home.root / "log", 2, place.spawner)
     assert child is None, "it was found, not started"
     again = await client.start(
         Order("a", ("echo once >> ran; sleep 1; cat ran",), shell=True, env={"PATH": "/usr/bin:/bin"})
@@ -169,28 +182,30 @@ async def test_a_runner_killed_in_the_middle_is_replaced(place: Place) -> None:
 
 async def test_two_at_once_start_one(place: Place) -> None:
     home = place.home()
-    pairs = await asyncio.gather(*(find_or_start(place.launch(home), home.root / "log", 1) for _ in range(4)))
+    pairs = await asyncio.gather(
+        *(find_or_start(place.launch(home), home.root / "log", 1, place.spawner) for _ in range(4))
+    )
     greetings = {client.greeting.instance for client, _ in pairs if client.greeting is not None}
     assert len(greetings) == 1
     for client, _ in pairs:
         await client.close()
     children = [child for _, child in pairs if child is not None]
     for _ in range(1000):
-        if [child.poll() for child in children].count(None) == 1:
+        if [child.ended.is_set() for child in children].count(False) == 1:
             break
         await asyncio.sleep(0.01)
     place.hang_up()
-    codes = [await asyncio.to_thread(child.wait, 10) for child in children]
+    codes = [await ended(child) for child in children]
     assert sorted(codes) == [0, *[IN_USE] * (len(codes) - 1)]
 
 
 async def test_the_launchers_end_ends_it(place: Place) -> None:
     home = place.home()
-    client, child = await find_or_start(place.launch(home), home.root / "log", 1)
+    client, child = await find_or_start(place.launch(home), home.root / "log", 1, place.spawner)
     assert child is not None
     await client.start(order(place, "a", "trap '' TERM HUP; sleep 60"))
     place.hang_up()
-    assert await asyncio.to_thread(child.wait, 10) == 0
+    assert await ended(child) == 0
     await client.close()
 
 
@@ -198,7 +213,7 @@ async def test_what_cannot_start_says_why(place: Place) -> None:
     home = place.home()
     place.program.unlink()
     with pytest.raises(LonghaulError) as caught:
-        await find_or_start(place.launch(home), home.root / "log", 1)
+        await find_or_start(place.launch(home), home.root / "log", 1, place.spawner)
     assert caught.value.code is ErrorCode.SPAWN_FAILED
     assert "supervisor" in caught.value.detail
 
@@ -238,3 +253,31 @@ async def test_one_that_does_not_answer_is_ended_all_the_same(place: Place) -> N
     await place.backend.stop(home)
     assert await place.backend.find(home, 2) is None
     await client.close()
+
+
+async def test_what_starts_sandboxes_may_die_and_they_go_on(place: Place) -> None:
+    first, second = place.home("sbx_first"), place.home("sbx_second")
+    client, child = await find_or_start(place.launch(first), first.root / "log", 1, place.spawner)
+    assert child is not None
+    command = await client.start(order(place, "a", "sleep 1; echo still here"))
+    assert place.spawner.pid is not None
+    os.kill(place.spawner.pid, signal.SIGKILL)
+    await asyncio.wait_for(child.ended.wait(), 10)
+    assert child.code is None, "nobody can tell"
+    other, started = await find_or_start(place.launch(second), second.root / "log", 1, place.spawner)
+    assert started is not None
+    assert (await client.kept(command)).stdout == b"still here\n"
+    for one in (client, other):
+        await one.shutdown()
+        await one.close()
+
+
+async def test_many_at_once(place: Place) -> None:
+    homes = [place.home(f"sbx_{n}") for n in range(20)]
+    pairs = await asyncio.gather(
+        *(find_or_start(place.launch(home), home.root / "log", 1, place.spawner) for home in homes)
+    )
+    assert len({client.greeting.instance for client, _ in pairs if client.greeting is not None}) == 20
+    assert all(child is not None and not child.ended.is_set() for _, child in pairs)
+    for client, _ in pairs:
+        await client.close()
