@@ -51,6 +51,7 @@ def write_brief(ref: AgentRef, material: Material, scene: Scene) -> Brief:
         sandbox_id=scene.sandbox_id,
         sandbox_fence=SANDBOX_FENCE,
         tools=material.tools,
+        network=material.network,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from agents.contracts.artifact import BlobRef
 from agents.contracts.errors import ErrorInfo
+from agents.contracts.network import NetworkPolicy
 from agents.contracts.plan import Plan, StoredPlan, Tier
 from agents.contracts.run import AgentRef, Controls, PlanShape, ReviewStart, TaskEnd, TaskRef, TaskStart
 from agents.contracts.sandbox import ExecStatus, SandboxInfo, SandboxLimits, Snapshot
@@ -29,6 +30,7 @@ class TaskInputs:
     repo: BlobRef | None
     files: tuple[InputBlob, ...]
     sandbox: SandboxLimits
+    network: NetworkPolicy
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Material:
     plan: StoredPlan | None
     reports: dict[str, StepReport]
     tools: dict[str, str] = field(default_factory=dict)
+    network: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

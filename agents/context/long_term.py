@@ -17,6 +17,7 @@ def render_long_term(brief: Brief) -> str:
     sections = [
         _section("The task", f"<task>\n{brief.goal}\n</task>"),
         _section("Checks of the task", _checks_asked(brief.task_checks)),
+        _section("The sandbox's network", _network(brief.network)),
         _section("Files of the workspace when you started", _listing(brief)),
         *_FOR_ROLE[brief.place.role](brief),
     ]
@@ -80,6 +81,15 @@ def _bullets(lines: Iterable[str]) -> str:
 
 def _checks_asked(checks: Sequence[str]) -> str:
     return f"Each must exit 0 in a clean copy before the task is done:\n{_bullets(checks)}" if checks else ""
+
+
+def _network(hosts: Sequence[str]) -> str:
+    if not hosts:
+        return ""
+    return (
+        f"Commands reach these hosts by HTTP and HTTPS, through a proxy that their environment names, and no others: "
+        f"{', '.join(hosts)}. What is refused is said in a command's result."
+    )
 
 
 def _listing(brief: Brief) -> str:

@@ -16,6 +16,7 @@ from agents.contracts.errors import ErrorCode, ErrorInfo
 from agents.contracts.ids import Role, Sha256
 from agents.contracts.message import MailKind
 from agents.contracts.model import Usage
+from agents.contracts.sandbox import ExecStatus
 from agents.contracts.task import StopReason, TaskStatus
 
 
@@ -416,11 +417,31 @@ class SandboxReleased(_Data):
 
 
 class SandboxDenied(_Data):
-    """A sandbox tried something its policy forbids."""
+    """A command tried to reach what the task's network does not allow, or what is not there. `reason` is a
+    `DenialReason`; `exec_id` is the command that ran."""
 
     type: Literal["sandbox.denied"] = "sandbox.denied"
     sandbox_id: str
     detail: str
+    exec_id: str = ""
+    host: str = ""
+    port: int = 0
+    reason: str = ""
+
+
+def denials(sandbox_id: str, status: ExecStatus) -> tuple[SandboxDenied, ...]:
+    """What was refused to a command while it ran."""
+    return tuple(
+        SandboxDenied(
+            sandbox_id=sandbox_id,
+            detail=f"{denied.host or '(no host)'}:{denied.port} was not reached: {denied.reason.value}",
+            exec_id=status.exec_id,
+            host=denied.host,
+            port=denied.port,
+            reason=denied.reason.value,
+        )
+        for denied in status.denied
+    )
 
 
 class LockWaiting(_Data):

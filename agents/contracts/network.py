@@ -2,29 +2,25 @@
 
 import re
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field
 
 from agents.contracts.base import Edge, Wire
 
+DEFAULT_PORTS = (443, 80)
+MAX_HOSTS = 64
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"(?:\*\.)?(?:{_LABEL}\.)+[a-z][a-z0-9-]{{0,61}}[a-z0-9]")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
 _MAX_HOST = 253
 
 
-def _host(text: str) -> str:
-    host = text.strip().removesuffix(".").lower()
-    if len(host) > _MAX_HOST or not _HOST.fullmatch(host):
-        raise ValueError("a host is a full name like pypi.org, or *.example.org for all names below one; no address")
-    return host
-
-
-class HostRule(Edge):
+class HostRule(NamedTuple):
     """A host that may be reached. ``*.example.org`` stands for every name below example.org, not for itself."""
 
-    host: Annotated[str, AfterValidator(_host)]
-    ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (443, 80)
+    host: str
+    ports: tuple[int, ...]
 
     def names(self, host: str) -> bool:
         """Whether a host (lower case, without a final dot) is meant."""
@@ -33,10 +29,36 @@ class HostRule(Edge):
         return host == self.host
 
 
-class NetworkPolicy(Edge):
-    """A sandbox's network; empty, as it is by default, means none."""
+def rule_of(text: str) -> HostRule:
+    """``host`` (ports 443 and 80) or ``host:port``, as written.
 
-    allow: Annotated[tuple[HostRule, ...], Field(max_length=256)] = ()
+    Raises:
+        ValueError: it is neither.
+    """
+    name, colon, port = text.strip().partition(":")
+    host = name.removesuffix(".").lower()
+    if len(host) > _MAX_HOST or not _HOST.fullmatch(host):
+        raise ValueError("a host is a full name like pypi.org, or *.example.org for all names below one; no address")
+    if colon and (not _PORT.fullmatch(port) or int(port) > 65_535):
+        raise ValueError("behind a host comes nothing, or :PORT, as in pypi.org:443")
+    return HostRule(host, (int(port),) if colon else DEFAULT_PORTS)
+
+
+def _canonical(text: str) -> str:
+    host, ports = rule_of(text)
+    return host if ports == DEFAULT_PORTS else f"{host}:{ports[0]}"
+
+
+class NetworkPolicy(Edge):
+    """A sandbox's network: the hosts that its commands may reach, by name, with a port or without (443 and 80 then).
+    Empty, as it is by default, means none."""
+
+    allow: Annotated[tuple[Annotated[str, AfterValidator(_canonical)], ...], Field(max_length=MAX_HOSTS)] = ()
+
+    @property
+    def rules(self) -> tuple[HostRule, ...]:
+        """What the texts mean."""
+        return tuple(rule_of(text) for text in self.allow)
 
 
 class DenialReason(StrEnum):
@@ -54,16 +76,16 @@ class DenialReason(StrEnum):
 
 
 class Denial(Wire):
-    """One connection that was not made."""
+    """A connection that was not made. `host` is what was asked for: a sandbox's words."""
 
     host: str
     port: int
     reason: DenialReason
 
 
-def decide(policy: NetworkPolicy, host: str, port: int) -> DenialReason | None:
-    """None where the policy lets a connection be made to a host of this name (the address is judged after)."""
-    named = [rule for rule in policy.allow if rule.names(host.removesuffix(".").lower())]
+def decide(rules: tuple[HostRule, ...], host: str, port: int) -> DenialReason | None:
+    """None where the rules let a connection be made to a host of this name (the address is judged after)."""
+    named = [rule for rule in rules if rule.names(host.removesuffix(".").lower())]
     if not named:
         return DenialReason.HOST_NOT_ALLOWED
     return None if any(port in rule.ports for rule in named) else DenialReason.PORT_NOT_ALLOWED

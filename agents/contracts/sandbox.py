@@ -9,9 +9,13 @@ from agents.contracts.artifact import BlobRef
 from agents.contracts.base import Count, Edge, UtcTime, Wire
 from agents.contracts.errors import ErrorCode
 from agents.contracts.ids import Sha256
+from agents.contracts.network import Denial, NetworkPolicy
 
 WORKSPACE = "/workspace"
 """Where a task's files are inside a sandbox, and the working directory of every command."""
+
+MAX_DENIALS = 20
+"""How many connections that were not made are told of one exec; the same one is told once."""
 
 OUTPUT_CAP_BYTES = 1 << 20
 """What an exec keeps of its output, head and tail together; the rest is counted, not kept."""
@@ -29,11 +33,13 @@ class SandboxLimits(Edge):
 
 
 class Capabilities(Wire):
-    """What a runner's host can do. `limits` names the fields of `SandboxLimits` that it enforces."""
+    """What a runner's host can do. `limits` names the fields of `SandboxLimits` that it enforces; `network`: a sandbox
+    may be let reach hosts."""
 
     backend: str
     ready: bool
     limits: tuple[str, ...]
+    network: bool = False
     detail: str = ""
 
 
@@ -54,6 +60,7 @@ class SandboxSpec(Wire):
     task_id: str
     fence: int = 1
     limits: SandboxLimits = SandboxLimits()
+    network: NetworkPolicy = NetworkPolicy()
     copy_of: str | None = None
     snapshot: BlobRef | None = None
 
@@ -103,7 +110,8 @@ class ExecState(StrEnum):
 
 class ExecStatus(Wire):
     """A command's state. `exit_code` is the shell's, or 128+N after signal N; `reason` says what ended it. `output` is
-    decoded with replacement characters, head and tail with a line between them where `truncated`."""
+    decoded with replacement characters, head and tail with a line between them where `truncated`. `denied`: connections
+    that were refused while it ran, each once."""
 
     exec_id: str
     state: ExecState
@@ -116,6 +124,7 @@ class ExecStatus(Wire):
     truncated: bool = False
     started_at: UtcTime
     duration_ms: Count = 0
+    denied: tuple[Denial, ...] = ()
 
 
 class ReadFile(Wire):

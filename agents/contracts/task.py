@@ -11,6 +11,7 @@ from agents.contracts.base import Count, Edge, Micro, UtcTime, Wire
 from agents.contracts.errors import ErrorInfo
 from agents.contracts.ids import Id, Role, Sha256
 from agents.contracts.model import Usage
+from agents.contracts.network import NetworkPolicy
 from agents.contracts.plan import Tier
 from agents.contracts.sandbox import SandboxLimits
 
@@ -68,6 +69,7 @@ class TaskSpec(Edge):
     checks: Annotated[list[Annotated[str, Field(min_length=1, max_length=4_000)]], Field(max_length=20)] = []
     limits: Limits = Limits()
     sandbox: SandboxLimits = SandboxLimits()
+    network: NetworkPolicy = NetworkPolicy()
     tools: Annotated[dict[Annotated[str, Field(min_length=1, max_length=64)], ToolPolicy], Field(max_length=64)] = {}
     metadata: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=64)], Annotated[str, Field(max_length=512)]],

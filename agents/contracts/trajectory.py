@@ -74,6 +74,7 @@ class Brief(Wire):
     `goal` is the task's instruction verbatim. `step` is the executor's or reviewed step. `reports` are those of the
     steps it depends on (executor) or of all steps under review (reviewer). `checks` are results from a clean copy.
     `tools` is what the task says of tools; a word that is not known here counts as a refusal (`policy.approval`).
+    `network` names the hosts that commands may reach.
     """
 
     version: int = 1
@@ -95,3 +96,4 @@ class Brief(Wire):
     sandbox_id: str | None = None
     sandbox_fence: int = 1
     tools: dict[str, str] = {}
+    network: tuple[str, ...] = ()

@@ -1,10 +1,12 @@
 """`shell`: run a command in the workspace."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from agents.contracts.errors import ErrorCode
+from agents.contracts.network import Denial
 from agents.contracts.sandbox import ExecState, ExecStatus
 from agents.contracts.tool import Idempotency, Risk, ToolContract, ToolResult
 from agents.tools.base import OBSERVATION_CAP_BYTES, Arguments, Tool
@@ -14,6 +16,7 @@ from agents.tools.text import cap, clean
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 3_600.0
+_NETWORK_ADVICE = "Only hosts that the task names are reached; do without the others, or say that you need them."
 
 
 class Shell(Arguments):
@@ -35,8 +38,8 @@ CONTRACT = ToolContract(
     name="shell",
     description=(
         "Run a shell command in the workspace and read its output and exit code. Each command is a fresh /bin/sh: cd,"
-        " variables and background processes do not last, files do. stdin is empty, there is no network. Long output is"
-        " shown head and tail."
+        " variables and background processes do not last, files do. stdin is empty; there is no network but for hosts"
+        " that the task names. Long output is shown head and tail."
     ),
     risk=Risk.WRITE,
     idempotency=Idempotency.KEYED,
@@ -55,7 +58,7 @@ def observation(status: ExecStatus, timeout_s: float) -> ToolResult:
     """A command's end as the model reads it; the exit code is in the head. A command that did not end by itself has an
     error code and no exit code, since which signal it died of is chance."""
     code, said = _end(status, timeout_s)
-    said = f"{said} {ADVICE[code]}" if code else said
+    said = "\n".join(filter(None, (f"{said} {ADVICE[code]}" if code else said, refusals(status.denied))))
     output = cap(clean(status.output), total_bytes=status.total_bytes).text
     return ToolResult(
         tool=CONTRACT.name,
@@ -64,6 +67,14 @@ def observation(status: ExecStatus, timeout_s: float) -> ToolResult:
         error_code=code,
         duration_ms=status.duration_ms,
     )
+
+
+def refusals(denied: Sequence[Denial]) -> str:
+    """What of the network was refused while a command ran, for the reader; empty where nothing was."""
+    if not denied:
+        return ""
+    places = ", ".join(f"{clean(d.host) or '(no host)'}:{d.port} ({d.reason.value})" for d in denied)
+    return f"The sandbox's network refused {places}. {_NETWORK_ADVICE}"
 
 
 def _end(status: ExecStatus, timeout_s: float) -> tuple[ErrorCode | None, str]:

@@ -1,10 +1,11 @@
-"""Whether the host of the sandboxes can enforce what a task asks for."""
+"""Whether the host of the sandboxes can do what a task asks for."""
 
 import asyncio
 import time
 from typing import Protocol
 
 from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.network import NetworkPolicy
 from agents.contracts.sandbox import Capabilities, SandboxLimits
 
 CACHE_S = 10.0
@@ -27,16 +28,21 @@ class LimitChecks:
         self._known: Capabilities | None = None
         self._until = 0.0
 
-    async def check(self, asked: SandboxLimits) -> None:
-        """Refuse a limit that would not hold.
+    async def check(self, asked: SandboxLimits, network: NetworkPolicy) -> None:
+        """Refuse a limit that would not hold, and a network that cannot be had.
 
         Raises:
-            LonghaulError: ``CAPABILITY_MISSING``; ``RUNNER_UNAVAILABLE`` where limits are asked for and nobody can say.
+            LonghaulError: ``CAPABILITY_MISSING``; ``RUNNER_UNAVAILABLE`` where nobody can say whether it can be had.
         """
-        wanted = sorted(asked.model_dump(exclude={"best_effort"}, exclude_none=True))
-        if not wanted or asked.best_effort:
+        wanted = [] if asked.best_effort else sorted(asked.model_dump(exclude={"best_effort"}, exclude_none=True))
+        if not wanted and not network.allow:
             return
         can = await self._capabilities()
+        if network.allow and not can.network:
+            raise LonghaulError(
+                ErrorCode.CAPABILITY_MISSING,
+                f"sandboxes of this host ({can.backend}) have no network; leave network.allow out",
+            )
         if lacking := [name for name in wanted if name not in can.limits]:
             raise LonghaulError(
                 ErrorCode.CAPABILITY_MISSING,

@@ -120,7 +120,7 @@ async def _answered(parts: Parts, once: Once | None) -> TaskView | None:
 async def _accept(parts: Parts, tenant_id: str, spec: TaskSpec, once: Once | None) -> TaskView:
     parts.storage.check()
     _check_model(parts, spec)
-    await parts.limits.check(spec.sandbox)
+    await parts.limits.check(spec.sandbox, spec.network)
     new = await _new_task(parts, tenant_id, spec)
     async with parts.db.begin() as conn:
         if once is not None:

@@ -7,13 +7,14 @@ from typing import TypeVar, cast, get_args
 from pydantic import ValidationError
 
 from agents.contracts.approval import ToolPolicy
+from agents.contracts.network import NetworkPolicy, rule_of
 from agents.contracts.plan import Tier
 from agents.contracts.task import InputFile, Limits, Repo, TaskSpec
 from services.cli.exits import CliError
 from services.cli.pack import pack
 from services.client import Client
 
-M = TypeVar("M", Limits, TaskSpec)
+M = TypeVar("M", Limits, NetworkPolicy, TaskSpec)
 TIERS: tuple[str, ...] = get_args(Tier)
 
 
@@ -46,6 +47,20 @@ def tools_of(given: Sequence[str]) -> dict[str, str]:
     return {name: word for name, _, word in pairs}
 
 
+def network_of(given: Sequence[str]) -> NetworkPolicy:
+    """What commands may reach.
+
+    Raises:
+        CliError: says what a host looks like.
+    """
+    for host in given:
+        try:
+            rule_of(host)
+        except ValueError as fault:
+            raise CliError(f"--allow {host}: {fault}.") from None
+    return _validated(NetworkPolicy, {"allow": list(given)}, "--allow")
+
+
 def source_and_path(given: str) -> tuple[Path, str]:
     """``SRC[:DEST]``: the file here, and its place in the workspace."""
     source, colon, path = given.rpartition(":")
@@ -66,6 +81,7 @@ def build(
     tier: str,
     limits: Sequence[str],
     tools: Sequence[str] = (),
+    allow: Sequence[str] = (),
     recording: str | None = None,
 ) -> TaskSpec:
     """Check everything that can be checked here, upload what is needed, then make the spec."""
@@ -74,6 +90,7 @@ def build(
     values: dict[str, object] = {"instruction": instruction, "tier": cast(Tier, tier), "checks": list(checks)}
     values["limits"] = limits_of(limits)
     values["tools"] = tools_of(tools)
+    values["network"] = network_of(allow)
     if recording is not None:
         values["recording"] = recording
     places = [source_and_path(given) for given in files]

@@ -54,6 +54,10 @@ def submit(
         list[str] | None,
         typer.Option(metavar="NAME=WORD", help="allow, ask (a person before each call) or deny a tool: shell=ask."),
     ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST[:PORT]", help="A host that commands may reach: pypi.org, *.example.org:443."),
+    ] = None,
     follow_it: Annotated[bool, typer.Option("--watch", help="Show the work until its end.")] = False,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key never starts a second task.")] = None,
     as_json: AsJson = False,
@@ -73,6 +77,7 @@ def submit(
                 tier=tier,
                 limits=limit or (),
                 tools=tool or (),
+                allow=allow or (),
                 recording=recording,
             )
             view = _submitted(client, built, idempotency_key)

@@ -139,6 +139,8 @@ def lines_of(event: Event) -> list[Line]:
             return [warn(f"{d.limit}: {d.used} of {d.allowed} spent")]
         case "sandbox.lost":
             return [warn(f"{step}sandbox lost: {one_line(d.detail)}")]
+        case "sandbox.denied":
+            return [warn(f"{step}network: {one_line(d.detail)}")]
         case "task.completed":
             return [good(f"completed: {one_line(d.summary, 300)}")]
         case "task.failed":

@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel
 
 from agents.contracts.base import UtcTime, Wire
+from agents.contracts.network import NetworkPolicy
 from agents.contracts.sandbox import ExecRequest, FileChange, SandboxLimits, Snapshot
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -21,6 +22,7 @@ class Meta(Wire):
     tenant_id: str
     task_id: str
     limits: SandboxLimits
+    network: NetworkPolicy = NetworkPolicy()
     uid: int | None
     backend: str
     created_at: UtcTime

@@ -168,6 +168,7 @@ class Sandboxes:
             tenant_id=spec.tenant_id,
             task_id=spec.task_id,
             limits=spec.limits,
+            network=spec.network,
             uid=uid,
             backend=self._backend.name,
             created_at=datetime.now(UTC),

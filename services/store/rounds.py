@@ -60,6 +60,7 @@ class SqlRounds:
             plan=plan,
             reports=reports,
             tools=row.spec.get("tools", {}),
+            network=tuple(row.spec.get("network", {}).get("allow", ())),
         )
 
     async def outcome(self, ref: AgentRef) -> str:

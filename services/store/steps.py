@@ -20,6 +20,7 @@ from agents.contracts.event import (
     StepCompleted,
     StepFailed,
     StepStarted,
+    denials,
 )
 from agents.contracts.run import AgentRef, ReviewStart
 from agents.contracts.sandbox import ExecState, ExecStatus, Snapshot
@@ -32,7 +33,7 @@ from services.store.ledger_step import retryable
 from services.store.orchestration import first_time, locked, rest, set_status, tell
 from services.store.tables import checks, steps
 from workflows.clock import Clock
-from workflows.names import task_of
+from workflows.names import clean_copy_id, task_of
 
 
 class SqlSteps:
@@ -122,7 +123,8 @@ class SqlSteps:
             await locked(conn, task)
             kept = insert(checks).values(row).on_conflict_do_nothing().returning(checks.c.position)
             if (await conn.execute(kept)).first() is not None:
-                await tell(conn, task, now, [_of(review, _exited(status))])
+                refused = denials(clean_copy_id(review.reviewer), status)
+                await tell(conn, task, now, [_of(review, data) for data in (*refused, _exited(status))])
 
     async def checks_failed(self, review: ReviewStart) -> bool:
         """From the rows of this review."""

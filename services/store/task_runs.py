@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from agents.contracts.artifact import BlobRef
 from agents.contracts.base import read_stored
 from agents.contracts.event import SandboxClaimed, TaskStarted
+from agents.contracts.network import NetworkPolicy
 from agents.contracts.run import Controls, TaskEnd, TaskRef, TaskStart
 from agents.contracts.sandbox import SandboxInfo, SandboxLimits, SandboxState
 from agents.contracts.task import InputFile, Limits, Repo, TaskStatus
@@ -74,6 +75,7 @@ class SqlTasks:
                 repo=await _blob(conn, task, repo.file_id) if repo else None,
                 files=tuple(placed),
                 sandbox=read_stored(SandboxLimits, spec.get("sandbox", {})),
+                network=read_stored(NetworkPolicy, spec.get("network", {})),
             )
 
     async def expect(self, task: TaskRef, sandbox_id: str, purpose: Literal["workspace", "clean_copy"]) -> None:

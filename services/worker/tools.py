@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from agents.contracts.artifact import Artifact, BlobRef
 from agents.contracts.base import excerpt
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.event import ArtifactCreated, EventData, ExecExited, ExecLost, ExecStarted
+from agents.contracts.event import ArtifactCreated, EventData, ExecExited, ExecLost, ExecStarted, denials
 from agents.contracts.ids import short_digest
 from agents.contracts.message import MailKind, Receipt
 from agents.contracts.sandbox import (
@@ -93,7 +93,8 @@ class SandboxCall:
         self._running = name
         status = await self._runner.exec(self._sandbox, request)
         self._running = None
-        self._events += [ExecStarted(exec_id=name, command=excerpt(command)), _ended(status)]
+        told = (ExecStarted(exec_id=name, command=excerpt(command)), *denials(self._sandbox, status), _ended(status))
+        self._events += told
         data = status.output.encode("utf-8", "replace")
         if len(data) > OBSERVATION_CAP_BYTES:
             self._full = await self._objects.put(self._held.ref.tenant_id, data)

@@ -95,6 +95,7 @@ class ReviewActivities:
             task_id=task.task_id,
             fence=SANDBOX_FENCE,
             limits=inputs.sandbox,
+            network=inputs.network,
             copy_of=workspace_id(task),
         )
         await self._tasks.expect(task, name, "clean_copy")

@@ -62,7 +62,12 @@ class TaskActivities:
         inputs = await self._tasks.inputs(task)
         name = workspace_id(task)
         spec = SandboxSpec(
-            id=name, tenant_id=task.tenant_id, task_id=task.task_id, fence=SANDBOX_FENCE, limits=inputs.sandbox
+            id=name,
+            tenant_id=task.tenant_id,
+            task_id=task.task_id,
+            fence=SANDBOX_FENCE,
+            limits=inputs.sandbox,
+            network=inputs.network,
         )
         await self._tasks.expect(task, name, "workspace")
         await self._tasks.claim(task, await self._runner.create(spec))

@@ -2,11 +2,12 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 Address = IPv4Address | IPv6Address
-Judge = Callable[[Address], bool]
+Judge = Callable[[str, Address], bool]
+"""Whether a host of this name may be connected to at this address."""
 
 _CARRIES_ANOTHER = (
     IPv6Network("64:ff9b::/96"),  # NAT64, RFC 6052
@@ -35,3 +36,35 @@ async def resolve(host: str, port: int) -> list[Address]:
     except (OSError, UnicodeError):
         return []
     return [ip_address(where[0]) for *_, where in found if isinstance(where[0], str) and "%" not in where[0]]
+
+
+class Hosts:
+    """Names as this host resolves them, only to public addresses. `private` are exceptions that an operator made: exact
+    names that may lead into a network of ours, with their address where it is fixed."""
+
+    def __init__(self, private: Mapping[str, Address | None] | None = None) -> None:
+        self._private = private or {}
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        """The addresses of a name; empty where there is none."""
+        fixed = self._private.get(host)
+        return [fixed] if fixed is not None else await resolve(host, port)
+
+    def judge(self, host: str, address: Address) -> bool:
+        """Whether it may be connected to there. Link-local addresses, where clouds keep their secrets, never."""
+        plain = (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+        odd = plain.is_link_local or plain.is_multicast or plain.is_unspecified
+        return public(address) or (host in self._private and not odd)
+
+
+def private_hosts(text: str) -> dict[str, Address | None]:
+    """``name`` or ``name=address``, with commas between.
+
+    Raises:
+        ValueError: an address is none.
+    """
+    found: dict[str, Address | None] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, equals, address = item.partition("=")
+        found[name.strip().removesuffix(".").lower()] = ip_address(address.strip()) if equals else None
+    return found

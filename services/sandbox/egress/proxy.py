@@ -15,20 +15,21 @@ from dataclasses import dataclass, field
 import h11
 
 from agents.contracts.network import Denial, DenialReason, NetworkPolicy, decide
-from services.sandbox.egress.addresses import Address, Judge, public, resolve
+from services.sandbox.egress.addresses import Address, Hosts, Judge
 from services.sandbox.egress.request import Asked, BadRequest, Headers, Wanted
 
 CONNECT_WITHIN_S = 10.0
 IDLE_S = 600.0
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 112  # fewer than a supervisor lets through, so that the next one is told
+MAX_HOST = 253
 _CHUNK = 65_536
 _LINGER_S = 2.0
 
 _STATUS = {DenialReason.BAD_REQUEST: 400, DenialReason.TOO_MANY: 429}
 _STATUS |= {DenialReason.NOT_RESOLVED: 502, DenialReason.UNREACHABLE: 502}
 _WORDS = {
-    DenialReason.HOST_NOT_ALLOWED: "this sandbox may not reach {host}; the task's network.allow has to name it",
-    DenialReason.PORT_NOT_ALLOWED: "this sandbox may not reach port {port} of {host}; network.allow says which",
+    DenialReason.HOST_NOT_ALLOWED: "this sandbox may not reach {host}. {allowed}",
+    DenialReason.PORT_NOT_ALLOWED: "this sandbox may not reach port {port} of {host}. {allowed}",
     DenialReason.PRIVATE_ADDRESS: "{host} leads to an address that is not public; sandboxes never reach those",
     DenialReason.NOT_RESOLVED: "no host of the name {host} is known",
     DenialReason.UNREACHABLE: "{host}:{port} does not answer",
@@ -37,26 +38,29 @@ _WORDS = {
 
 Resolve = Callable[[str, int], Awaitable[list[Address]]]
 Tell = Callable[[Denial], Awaitable[None]]
+_HOW = "Others have to be named when the task is submitted (network.allow): say so if the work cannot be done without."
 
 
 @dataclass(frozen=True)
 class World:
     """What lies outside: names, addresses, certificates. Exchanged in tests, where everything is on loopback."""
 
-    resolve: Resolve = resolve
-    judge: Judge = public
+    resolve: Resolve = Hosts().resolve
+    judge: Judge = Hosts().judge
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
-    tls_port: int = 443
 
 
 class _Denied(Exception):
     def __init__(self, host: str, port: int, reason: DenialReason, why: str = "") -> None:
-        self.denial = Denial(host=host, port=port, reason=reason)
-        self.why = why or _WORDS[reason].format(host=host, port=port)
+        self.denial = Denial(host=host[:MAX_HOST], port=port, reason=reason)
+        self.why = why
 
 
 class Proxy:
-    """One sandbox's way out. `credentials` are headers by host name; `tell` hears of every denial."""
+    """One sandbox's way out. `credentials` are headers by host name; `tell` hears of every denial.
+
+    A plain request to a host with a credential goes on by TLS: to the port that it names, to 443 where it names none.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,8 @@ class Proxy:
         credentials: Mapping[str, Headers] | None = None,
         world: World | None = None,
     ) -> None:
-        self._policy = policy
+        self._rules = policy.rules
+        self._allowed = f"It may reach {', '.join(policy.allow) or 'nothing'}. {_HOW}"
         self._tell = tell
         self._credentials = credentials or {}
         self._world = world or World()
@@ -77,7 +82,7 @@ class Proxy:
             await self._serve(reader, writer)
         except _Denied as denied:
             await self._tell(denied.denial)
-            await _refuse(reader, writer, denied)
+            await _refuse(reader, writer, denied.denial, denied.why or self._words(denied.denial))
         except (OSError, BadRequest, asyncio.IncompleteReadError, TimeoutError):
             pass  # one of the two ends went away, or said nothing for `IDLE_S`: both learn it by the end of the stream
         finally:
@@ -98,6 +103,9 @@ class Proxy:
                 sending = _send(asked, wanted.request(self._credentials.get(wanted.host, ())), down)
             await _both(sending, _copy(up, writer))
 
+    def _words(self, denial: Denial) -> str:
+        return _WORDS[denial.reason].format(host=denial.host, port=denial.port, allowed=self._allowed)
+
     @asynccontextmanager
     async def _room(self, wanted: Wanted) -> AsyncIterator[None]:
         if self._open >= MAX_CONNECTIONS:
@@ -110,34 +118,45 @@ class Proxy:
 
     @asynccontextmanager
     async def _connected(self, wanted: Wanted) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        address = await self._judged(wanted)
         secret = not wanted.tunnel and wanted.host in self._credentials
-        port = self._world.tls_port if secret else wanted.port
-        name = wanted.host if secret else None
+        port = 443 if secret and wanted.port == 80 else wanted.port
+        addresses = await self._judged(wanted.host, port)
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
-                reader, writer = await asyncio.open_connection(
-                    str(address), port, ssl=self._world.tls if secret else None, server_hostname=name
-                )
+                reader, writer = await self._first(addresses, port, wanted.host if secret else None)
         except (OSError, TimeoutError) as error:
-            raise _Denied(wanted.host, wanted.port, DenialReason.UNREACHABLE) from error
+            raise _Denied(wanted.host, port, DenialReason.UNREACHABLE) from error
         try:
             yield reader, writer
         finally:
             await _close(writer)
 
-    async def _judged(self, wanted: Wanted) -> Address:
-        if reason := decide(self._policy, wanted.host, wanted.port):
-            raise _Denied(wanted.host, wanted.port, reason)
+    async def _first(
+        self, addresses: list[Address], port: int, name: str | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connected to the first that answers; by TLS where it has to prove its name."""
+        tls = self._world.tls if name is not None else None
+        for last, address in enumerate(addresses, 1):
+            try:
+                return await asyncio.open_connection(str(address), port, ssl=tls, server_hostname=name)
+            except OSError:
+                if last == len(addresses):
+                    raise
+        raise OSError("there is no address")
+
+    async def _judged(self, host: str, port: int) -> list[Address]:
+        """Resolved once, and what is judged here is what is connected to."""
+        if reason := decide(self._rules, host, port):
+            raise _Denied(host, port, reason)
         found: list[Address] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_WITHIN_S):
-                found = await self._world.resolve(wanted.host, wanted.port)
+                found = await self._world.resolve(host, port)
         if not found:
-            raise _Denied(wanted.host, wanted.port, DenialReason.NOT_RESOLVED)
-        if not all(self._world.judge(address) for address in found):
-            raise _Denied(wanted.host, wanted.port, DenialReason.PRIVATE_ADDRESS)
-        return found[0]
+            raise _Denied(host, port, DenialReason.NOT_RESOLVED)
+        if not all(self._world.judge(host, address) for address in found):
+            raise _Denied(host, port, DenialReason.PRIVATE_ADDRESS)
+        return found
 
 
 async def _send(asked: Asked, request: h11.Request, down: asyncio.StreamWriter) -> None:
@@ -154,10 +173,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     while True:
         async with asyncio.timeout(IDLE_S):
             data = await reader.read(_CHUNK)
-        if not data:
-            break
-        writer.write(data)
-        await writer.drain()
+            if not data:
+                break
+            writer.write(data)
+            await writer.drain()
     if writer.can_write_eof():
         writer.write_eof()
 
@@ -174,11 +193,13 @@ async def _both(sending: Awaitable[None], receiving: Awaitable[None]) -> None:
             send.exception()  # a client that went away while it sent: the answer was at its end anyway
 
 
-async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, denied: _Denied) -> None:
-    reason = denied.denial.reason
-    body = json.dumps({"code": "EGRESS_DENIED", "reason": reason, "detail": denied.why}).encode()
-    status = _STATUS.get(reason, 403)
-    head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"
+async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, denial: Denial, why: str) -> None:
+    body = json.dumps({"code": "EGRESS_DENIED", "reason": denial.reason, "detail": why}).encode()
+    status = _STATUS.get(denial.reason, 403)
+    head = (
+        f"HTTP/1.1 {status} {denial.reason}\r\nContent-Type: application/problem+json\r\n"
+        f"Content-Length: {len(body)}\r\n"
+    )
     with suppress(OSError, TimeoutError):
         writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
         writer.write_eof()

@@ -93,6 +93,10 @@ async def test_what_is_not_json(http: httpx.AsyncClient, body: bytes) -> None:
         ({**SPEC, "limits": {"turn": 3}}, "limits.turn"),
         ({**SPEC, "sandbox": {"cpu": 1e999}}, "sandbox.cpu"),
         ({**SPEC, "sandbox": {"memory_mb": 1}}, "sandbox.memory_mb"),
+        ({**SPEC, "network": {"allow": ["pypi.org", "169.254.169.254"]}}, "network.allow.1"),
+        ({**SPEC, "network": {"allow": "pypi.org"}}, "network.allow"),
+        ({**SPEC, "network": {"open": True}}, "network.open"),
+        ({**SPEC, "network": True}, "network"),
         ({**SPEC, "files": [{"file_id": "file_1234567890", "path": "../x"}]}, "files.0.path"),
         ({**SPEC, "files": [{"file_id": "file_1234567890", "path": "/etc/x"}]}, "files.0.path"),
         ({**SPEC, "files": [{"file_id": "file_1234567890", "path": "./."}]}, "files.0.path"),
@@ -109,7 +113,7 @@ async def test_what_is_not_json(http: httpx.AsyncClient, body: bytes) -> None:
         ({**SPEC, "metadata": {"a": 1}}, "metadata.a"),
         ({**SPEC, "repo": "https://example.org/x.git"}, "repo"),
     ],
-    ids=range(40),
+    ids=range(44),
 )
 async def test_a_wrong_field_is_named(http: httpx.AsyncClient, spec: Any, field: str) -> None:
     problem = problem_of(await post(http, json.dumps(spec).encode()), 422, "VALIDATION_FAILED")

@@ -185,6 +185,27 @@ async def test_limits_that_nobody_can_promise(own_api: ApiProcess, db: Database)
             await submit(http, sandbox={"memory_mb": 512, "best_effort": True})
 
 
+@pytest.mark.parametrize("has_one", [False, True])
+async def test_a_network_where_sandboxes_can_have_one_and_where_not(
+    own_api: ApiProcess, db: Database, has_one: bool
+) -> None:
+    own_api.settings = own_api.settings.model_copy(update={"runner_port": free_port()})
+    own_api.start()
+    network = {"allow": ["PyPI.org", "*.example.org:443"]}
+    can = Capabilities(backend="namespace", ready=True, limits=(), network=has_one)
+    async with (await make_tenant(db, own_api.url)).http() as http:
+        await submit(http, network={"allow": []})
+        async with runner(own_api.settings.runner_port, can):
+            answer = await http.post("/v1/tasks", json={**SPEC, "network": network})
+        if not has_one:
+            assert (answer.status_code, answer.json()["code"]) == (422, "CAPABILITY_MISSING")
+            assert "network.allow" in answer.json()["detail"]
+            return
+        assert answer.status_code == 202
+        row = await row_of(db, answer.json()["id"])
+        assert row["spec"]["network"] == {"allow": ["pypi.org", "*.example.org:443"]}
+
+
 async def test_cancel(http: httpx.AsyncClient, db: Database, writer: Writer) -> None:
     task_id = await submit(http)
     await writer.admit(task_id)

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from agents.contracts.network import Denial, DenialReason, HostRule, NetworkPolicy
+from agents.contracts.network import Denial, DenialReason, NetworkPolicy
 from services.sandbox.egress import proxy as egress
-from services.sandbox.egress.addresses import Address, public
+from services.sandbox.egress.addresses import Address, Hosts
 from services.sandbox.egress.proxy import Proxy, World
 from services.sandbox.egress.request import MAX_HEAD_BYTES, Headers
 
@@ -60,7 +60,7 @@ class Names:
         return [ip_address(text) for text in self._table.get(host, "").split()]
 
 
-def loopback(address: Address) -> bool:
+def loopback(host: str, address: Address) -> bool:
     """What counts as public here."""
     return address.is_loopback
 
@@ -98,11 +98,8 @@ async def room(
     async with await asyncio.start_server(origin.serve, "127.0.0.1", 0, ssl=tls) as server:
         origin.port = server.sockets[0].getsockname()[1]
         names = Names({"good.test.org": "127.0.0.1"})
-        world = world or World(names, loopback, trust or ssl.create_default_context(), origin.port)
-        rules = [
-            HostRule(host=host, ports=(origin.port, 80))
-            for host in ("good.test.org", "inside.test.org", "gone.test.org")
-        ]
+        world = world or World(names, loopback, trust or ssl.create_default_context())
+        rules = [f"{host}:{origin.port}" for host in ("good.test.org", "inside.test.org", "gone.test.org")]
         denied: list[Denial] = []
 
         async def tell(denial: Denial) -> None:
@@ -170,7 +167,7 @@ async def test_another_port_of_an_allowed_host() -> None:
 @pytest.mark.parametrize("leads_to", ["127.0.0.1", "169.254.169.254", "1.1.1.1 10.0.0.5", "::ffff:10.0.0.5"])
 async def test_an_allowed_name_that_leads_inside(leads_to: str) -> None:
     names = Names({"inside.test.org": leads_to})
-    async with room(world=World(names, public)) as here:
+    async with room(world=World(names, Hosts().judge)) as here:
         answer = await here.raw(f"CONNECT inside.test.org:{here.origin.port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert b"private_address" in answer
         assert names.asked == ["inside.test.org"]
@@ -252,7 +249,8 @@ async def test_only_so_many_at_once() -> None:
         assert (await here.raw(request)).startswith(b"HTTP/1.1 429 ")
         for writer in held:
             writer.close()
-        await asyncio.sleep(0.2)
+            await writer.wait_closed()
+        await asyncio.sleep(0.5)
         async with here.client() as client:
             assert (await client.get(f"http://good.test.org:{here.origin.port}/")).text == "hello"
 
@@ -290,7 +288,8 @@ async def test_a_credential_is_put_in_outside_and_only_for_a_server_that_proves_
     server, client_side = certificate(tmp_path, named)
     credentials = {"good.test.org": ((b"Authorization", SECRET.encode()),)}
     async with room(credentials=credentials, tls=server, trust=client_side) as here:
-        answer = await here.raw(b"GET http://good.test.org/x HTTP/1.1\r\nHost: x\r\nAuthorization: mine\r\n\r\n")
+        url = f"http://good.test.org:{here.origin.port}/x"
+        answer = await here.raw(f"GET {url} HTTP/1.1\r\nHost: x\r\nAuthorization: mine\r\n\r\n".encode())
         assert SECRET.encode() not in answer
         if works:
             assert answer.endswith(b"hello")

@@ -39,6 +39,12 @@ def test_every_role_has_the_task_verbatim_its_checks_and_the_files(role: Role) -
     assert "and 800 more" in text
 
 
+@pytest.mark.parametrize("role", Role)
+def test_every_role_knows_the_network_where_there_is_one(role: Role) -> None:
+    assert "pypi.org, *.example.org:443" in told(role, network=("pypi.org", "*.example.org:443"))
+    assert "network" not in told(role)
+
+
 def test_the_planner_plans_from_the_task_alone() -> None:
     text = told(Role.PLANNER)
     assert text.endswith("# Now\nPlan this task.")

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.contracts.errors import ErrorCode, FaultClass, Fenced, LonghaulError
+from agents.contracts.network import Denial, DenialReason
 from agents.contracts.sandbox import ExecState, ExecStatus
 from agents.contracts.tool import ToolResult
 from agents.tools import text
@@ -63,6 +64,18 @@ def test_every_end_of_a_command(status: ExecStatus, code: ErrorCode | None, exit
     assert seen.content.startswith("x")
     assert words in seen.content
     assert code is None or ADVICE[code] in seen.content
+
+
+def test_what_the_network_refused_is_said_with_every_end() -> None:
+    denied = (
+        Denial(host="evil.org", port=443, reason=DenialReason.HOST_NOT_ALLOWED),
+        Denial(host="", port=0, reason=DenialReason.BAD_REQUEST),
+    )
+    for status in (make.exec_status("x", denied=denied), make.exec_status("x", denied=denied, reason="timeout")):
+        seen = observation(status, 120).content
+        assert "refused evil.org:443 (host_not_allowed), (no host):0 (bad_request)" in seen
+        assert seen.startswith("x\n")
+    assert "network" not in observation(make.exec_status("x"), 120).content
 
 
 def test_a_flood_keeps_both_ends_and_says_what_is_missing() -> None:

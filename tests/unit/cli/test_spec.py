@@ -6,7 +6,7 @@ import pytest
 
 from agents.contracts.task import Limits
 from services.cli.exits import CliError
-from services.cli.spec import limits_of, source_and_path, tools_of
+from services.cli.spec import limits_of, network_of, source_and_path, tools_of
 
 
 def test_limits() -> None:
@@ -28,6 +28,17 @@ def test_tools() -> None:
 def test_a_wrong_word_about_a_tool_is_refused(wrong: str) -> None:
     with pytest.raises(CliError, match="--tool"):
         tools_of([wrong])
+
+
+def test_hosts() -> None:
+    assert network_of(["PyPI.org", "*.example.org:443"]).allow == ("pypi.org", "*.example.org:443")
+    assert network_of([]).allow == ()
+
+
+@pytest.mark.parametrize("wrong", ["", "10.0.0.1", "https://pypi.org", "*", "pypi.org:0", "localhost"])
+def test_a_host_that_is_none_is_refused_in_words(wrong: str) -> None:
+    with pytest.raises(CliError, match=r"--allow .*pypi\.org"):
+        network_of([wrong])
 
 
 def test_a_file_with_and_without_a_place(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from agents.contracts.event import (
     ExecExited,
     ExecStarted,
     ModelCompleted,
+    SandboxDenied,
     TurnStarted,
 )
 from agents.contracts.model import Usage
@@ -40,6 +41,11 @@ def test_hostile_text_is_one_short_printable_line(hostile: str) -> None:
     (line,) = lines(ModelCompleted(key="k", model="m", text="t " + hostile, calls=(), usage=Usage(), latency_ms=1))
     assert line.isprintable()
     assert len(line) < 200
+
+
+def test_a_connection_that_was_refused() -> None:
+    denied = SandboxDenied(sandbox_id="sbx_1", detail="evil.org:443 was not reached: host_not_allowed")
+    assert lines(denied) == ["[fix] network: evil.org:443 was not reached: host_not_allowed"]
 
 
 def test_most_events_need_no_line() -> None:

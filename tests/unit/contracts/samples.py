@@ -12,6 +12,7 @@ from agents.contracts import (
     ids,
     message,
     model,
+    network,
     plan,
     run,
     sandbox,
@@ -114,6 +115,7 @@ STORED: list[BaseModel] = [
         findings=("the test still fails",),
         sandbox_id="sbx_1",
         sandbox_fence=1,
+        network=("pypi.org",),
     ),
     task.TaskSpec(
         instruction="Repair the parser.",
@@ -124,6 +126,7 @@ STORED: list[BaseModel] = [
         checks=["make test"],
         limits=LIMITS,
         sandbox=sandbox.SandboxLimits(memory_mb=512, cpu=1.5, disk_mb=1_024, pids=100, best_effort=True),
+        network=network.NetworkPolicy(allow=("pypi.org", "*.example.org:443")),
         metadata={"ticket": "17"},
     ),
     approval.Approval(
@@ -205,7 +208,9 @@ EVENTS: list[event.EventData] = [
     event.SandboxRestored(sandbox_id="sbx_1"),
     event.SandboxLost(sandbox_id="sbx_1", detail="host gone"),
     event.SandboxReleased(sandbox_id="sbx_1"),
-    event.SandboxDenied(sandbox_id="sbx_1", detail="egress"),
+    event.SandboxDenied(
+        sandbox_id="sbx_1", detail="egress", exec_id="exec_1", host="evil.org", port=443, reason="host_not_allowed"
+    ),
     event.LockWaiting(resource="path:src", holder="fix"),
     event.LockAcquired(resource="path:src", fence=2),
     event.LockLost(resource="path:src"),

@@ -10,10 +10,13 @@ from pydantic import BaseModel, ValidationError
 from agents.contracts import base, event
 from agents.contracts.base import Edge, Wire
 from agents.contracts.errors import RULES, ErrorCode, FaultClass, Fenced, LonghaulError
+from agents.contracts.event import denials
+from agents.contracts.network import Denial, DenialReason
 from agents.contracts.plan import Plan, PlanStep, plan_problems
 from agents.contracts.run import PlanShape, StepShape
+from agents.contracts.sandbox import ExecState, ExecStatus
 from agents.contracts.task import InputFile, Limits, TaskSpec
-from tests.unit.contracts.samples import EVENTS
+from tests.unit.contracts.samples import AT, EVENTS
 from workflows import sizes
 
 SUBJECTS = {
@@ -107,6 +110,7 @@ def test_an_error_says_its_code_and_stores_without_more() -> None:
         (TaskSpec, {"instruction": "x", "instructions": "y"}, ("instructions",)),
         (TaskSpec, {"instruction": "x", "limits": {"token": 1}}, ("limits", "token")),
         (TaskSpec, {"instruction": "x", "sandbox": {"memory": 1}}, ("sandbox", "memory")),
+        (TaskSpec, {"instruction": "x", "network": {"deny": []}}, ("network", "deny")),
         (TaskSpec, {"instruction": "x", "repo": {"file_id": "file_12345678", "ref": "m"}}, ("repo", "ref")),
         (
             Plan,
@@ -130,13 +134,22 @@ def test_an_unknown_field_of_a_user_is_refused_and_named(model: type[Edge], body
         {"instruction": "x", "limits": {"tokens": -1}},
         {"instruction": "x", "tier": "long"},
         {"instruction": "x", "checks": [""]},
+        {"instruction": "x", "network": {"allow": ["10.0.0.1"]}},
         {"instruction": "x", "metadata": {str(n): "v" for n in range(17)}},
     ],
-    ids=["blank", "bytes", "no turns", "negative", "tier", "empty check", "metadata"],
+    ids=["blank", "bytes", "no turns", "negative", "tier", "empty check", "address", "metadata"],
 )
 def test_a_task_that_makes_no_sense_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         TaskSpec.model_validate(body)
+
+
+def test_what_was_refused_to_a_command_is_told_with_its_name() -> None:
+    denied = Denial(host="evil.org", port=443, reason=DenialReason.HOST_NOT_ALLOWED)
+    status = ExecStatus(exec_id="e", state=ExecState.EXITED, started=True, started_at=AT, denied=(denied,))
+    (told,) = denials("sbx_1", status)
+    assert (told.sandbox_id, told.exec_id, told.host, told.port) == ("sbx_1", "e", "evil.org", 443)
+    assert (told.reason, told.detail) == ("host_not_allowed", "evil.org:443 was not reached: host_not_allowed")
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a\x00b", ""])
