@@ -108,6 +108,10 @@ class ExecState(StrEnum):
     LOST = "lost"
 
 
+ExecReason = Literal["exited", "signal", "timeout", "oom", "killed", "lost", "output_limit"]
+"""What ended a command. `oom`: the sandbox ran out of memory, and the system killed the command for it."""
+
+
 class ExecStatus(Wire):
     """A command's state. `exit_code` is the shell's, or 128+N after signal N; `reason` says what ended it. `output` is
     decoded with replacement characters, head and tail with a line between them where `truncated`. `denied`: connections
@@ -118,7 +122,7 @@ class ExecStatus(Wire):
     started: bool
     """Whether this request started it (False: attached to an earlier start)."""
     exit_code: int | None = None
-    reason: Literal["exited", "signal", "timeout", "killed", "lost"] | None = None
+    reason: ExecReason | None = None
     output: str = ""
     total_bytes: Count = 0
     truncated: bool = False

@@ -22,7 +22,7 @@ ADVICE: dict[ErrorCode, str] = {
     E.EDIT_NO_MATCH: "Nothing was changed. Copy `old` exactly from the file, or use write_file for the whole file.",
     E.EDIT_AMBIGUOUS: "Nothing was changed. Put more of the surrounding lines into `old` so that it occurs once.",
     E.EXEC_TIMEOUT: "It was ended with everything it had started. Do less in one command, or set a larger timeout_s.",
-    E.EXEC_KILLED: "It was ended from outside, perhaps for using too much memory. Try it with less data at a time.",
+    E.EXEC_KILLED: "It did not end by itself, and did only a part of what it should. Try it with less data at a time.",
     E.EXEC_OUTCOME_UNKNOWN: "It may have run wholly, in part or not at all. Look at how things are, then decide.",
     E.INVALID_PLAN: "Nothing was planned. Submit the whole plan again, corrected.",
     E.CHECKS_FAILED: "Nothing is approved while a check of the task fails. Ask for a revision; say what to mend.",

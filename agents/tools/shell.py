@@ -83,6 +83,10 @@ def _end(status: ExecStatus, timeout_s: float) -> tuple[ErrorCode | None, str]:
         return ErrorCode.EXEC_OUTCOME_UNKNOWN, "The command was started, and how it ended is not known."
     if status.reason == "timeout":
         return ErrorCode.EXEC_TIMEOUT, f"The command did not end within {timeout_s:g} s."
+    if status.reason == "oom":
+        return ErrorCode.EXEC_KILLED, "The sandbox ran out of memory, and the system killed the command for it."
+    if status.reason == "output_limit":
+        return ErrorCode.EXEC_KILLED, "The command was ended because it printed more than it may."
     if status.reason == "killed":
         return ErrorCode.EXEC_KILLED, "The command was killed."
     if status.reason == "signal" and status.exit_code is not None:

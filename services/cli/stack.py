@@ -15,6 +15,7 @@ import typer
 
 from services.cli import exits
 from services.sandbox import template as sandbox_template
+from services.sandbox.supervisor.build import program
 from services.stack import doctor as checks
 from services.stack.claim import is_mine, no_entry
 from services.stack.errors import StackError
@@ -132,7 +133,7 @@ def key(data_dir: DataDirOption = None) -> None:
 
 
 def template() -> None:
-    """Build the sandbox's template where it is missing or old, and the supervisor where there is a compiler."""
+    """Build the sandboxes' template and their supervisor where they are missing or old."""
     place = template_dir().absolute()
     if not is_mine(place):
         exits.fail(no_entry(place, "LONGHAUL_RUNNER_TEMPLATE_DIR"), exits.STACK)
@@ -140,15 +141,16 @@ def template() -> None:
         typer.echo(f"Installing the sandboxes' packages into {place} …")
     code = _module("services.sandbox.template", "build", str(place))
     if code == 0:
-        _module("services.sandbox.supervisor.build", str(place), "--here", quiet=True)  # nothing needs it yet
+        if not program(place).exists():
+            typer.echo(f"Building the sandboxes' supervisor in {place} …")
+        code = _module("services.sandbox.supervisor.build", str(place))
     raise typer.Exit(code)
 
 
-def _module(name: str, *arguments: str, quiet: bool = False) -> int:
+def _module(name: str, *arguments: str) -> int:
     argv = [sys.executable, "-m", name, *arguments]
-    stderr = subprocess.DEVNULL if quiet else None
     try:
-        return subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=stderr, check=False).returncode
+        return subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False).returncode
     except KeyboardInterrupt:  # the builder has heard it too, and has said so
         return 130
 

@@ -50,8 +50,8 @@ from services.sandbox import archive, fences, files
 from services.sandbox.beneath import faults
 from services.sandbox.execs import Execs
 from services.sandbox.home import Home
-from services.sandbox.journal import Entry, Phase
 from services.sandbox.probe import Probe
+from services.sandbox.run import Run
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
 from services.sandbox.wire import OWNER_HEADER, FileList, KillRequest, SandboxList
@@ -151,31 +151,27 @@ class Routes:
         """Start or attach, wait a while, answer the state."""
         asked = await _body(request, ExecRequest)
         call = request.query.get("call", "")
-        entry = await self._begin(request, asked, call)
-        await self._execs.wait(entry, min(MAX_WAIT_S, _number(request, "wait_s", MAX_WAIT_S)))
-        return _json(await asyncio.to_thread(self._execs.status, entry, asked, call))
+        run = await self._begin(request, asked, call)
+        await self._execs.wait(run, min(MAX_WAIT_S, _number(request, "wait_s", MAX_WAIT_S)))
+        return _json(run.status(asked, call))
 
-    async def _begin(self, request: web.Request, asked: ExecRequest, call: str) -> Entry:
+    async def _begin(self, request: web.Request, asked: ExecRequest, call: str) -> Run:
         home = await self._admit(request, asked.owner)
-        entry = Entry(home.exec_folder(asked.exec_id))
-        if entry.intent() is not None and await asyncio.to_thread(entry.phase) is not Phase.IDLE:
-            ended = entry.ended()
-            if ended is None or ended.reason != "spawn_failed":  # nothing to start: no copy has to be waited for
-                return await asyncio.to_thread(self._execs.journal, home, asked, call)
+        run = await self._execs.attach(home, asked)
+        if run is not None:  # nothing to start: no copy has to be waited for
+            return run
         self.storage.check()
         guard = self._sandboxes.guard(home.meta.id)
         async with guard.files.shared(), guard.change:
             home = self._home(request)
-            await asyncio.to_thread(fences.admit, home, asked.owner)
-            entry = await asyncio.to_thread(self._execs.journal, home, asked, call)
-            await asyncio.to_thread(self._execs.start, home, entry)
-        return entry
+            await self._fence(home, asked.owner)
+            return await self._execs.start(home, asked, call)
 
     async def kill(self, request: web.Request) -> web.Response:
         """End one command."""
         asked = await _body(request, KillRequest)
         home = await self._admit(request, asked.owner)
-        await self._execs.kill(Entry(home.exec_folder(asked.exec_id)))
+        await self._execs.kill(home, asked.exec_id)
         return web.Response(status=204)
 
     async def kill_all(self, request: web.Request) -> web.Response:
@@ -249,8 +245,13 @@ class Routes:
         guard = self._sandboxes.guard(_sandbox_id(request))
         async with guard.change:
             home = self._home(request)
-            await asyncio.to_thread(fences.admit, home, owner)
+            await self._fence(home, owner)
         return home
+
+    @staticmethod
+    async def _fence(home: Home, owner: Owner) -> None:
+        if not fences.known(home, owner):
+            await asyncio.to_thread(fences.admit, home, owner)
 
     async def _change(self, request: web.Request, owner: Owner, act: Callable[[Home], Body | None]) -> Body | None:
         """Change files: not while a copy is taken, and one change at a time."""

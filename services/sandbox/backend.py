@@ -1,34 +1,10 @@
 """What a way of isolating commands has to provide. One conformance suite (tests/contract/sandbox) runs on each."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from agents.contracts.sandbox import Capabilities, ExecRequest
+from agents.contracts.sandbox import Capabilities
 from services.sandbox.home import Home
 from services.sandbox.supervised.client import Supervisor
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the keeper needs to start a command, all of it. `argv` may name the descriptors 3 (the seccomp program),
-    4 (status lines) and 5 (held until the limits are set). `uid` and `stage` are used by root only: the user to become
-    and (source, name) pairs to gather under the stage before that."""
-
-    argv: list[str]
-    timeout_s: float
-    grace_s: float
-    cap_bytes: int
-    pipe_fd: int
-    uid: int | None
-    stage: list[tuple[str, str]]
-    cgroups: list[str]
-    nofile: int
-    nproc: int
-    seccomp: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The form that goes to the keeper."""
-        return asdict(self)
 
 
 class Backend(Protocol):
@@ -77,10 +53,6 @@ class Backend(Protocol):
 
     def environment(self, extra: dict[str, str]) -> dict[str, str]:
         """All that a command finds in its environment."""
-        ...
-
-    def plan(self, home: Home, request: ExecRequest) -> Plan:
-        """How to start one command."""
         ...
 
     def remove(self, home: Home) -> None:

@@ -1,171 +1,219 @@
 """Commands: started once, attached to for ever after, ended for sure."""
 
 import asyncio
-import json
 import logging
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.sandbox import ExecRequest, ExecState, ExecStatus
-from services.sandbox import keeper
-from services.sandbox.backend import Backend, Plan
+from agents.contracts.sandbox import ExecRequest
+from services.sandbox.backend import Backend
 from services.sandbox.home import Home
-from services.sandbox.journal import Entry, Kept, Phase
-from services.sandbox.records import Ended, Intent
-from services.sandbox.waiting import process_end
+from services.sandbox.journal import Entry
+from services.sandbox.live import Live, instance_of
+from services.sandbox.records import Intent
+from services.sandbox.run import Outcome, Run, killed
 
-KEEPER = Path(keeper.__file__)
-KILL_WAIT_S = 30.0
-STARTING_POLL_S = 0.01
-LOOK_AGAIN_S = 5.0  # the pid is a hint, the lock is the truth
+IDLE_S = 600.0
+"""How long a sandbox in which nothing runs keeps its processes. Its files stay."""
 MAX_COMMAND_BYTES = 120_000  # Linux takes 128 KiB in one argument
+ADOPTED_AT_ONCE = 16
 _LOG = logging.getLogger(__name__)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 class Execs:
-    """Starts keepers and reads what they leave. Holds only the keepers it has started itself, to reap them."""
+    """Of every sandbox that runs one link and the commands under way; the rest is on disk. `epoch` is this start of
+    the runner's: whoever was here before is replaced."""
 
-    def __init__(self, backend: Backend, pipe_fd: int = -1) -> None:
+    def __init__(self, backend: Backend, epoch: int = 1, *, idle_s: float = IDLE_S) -> None:
         self._backend = backend
-        self._pipe_fd = pipe_fd
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._epoch = epoch
+        self._idle_s = idle_s
+        self._lives: dict[str, Live] = {}
         self.closing = asyncio.Event()
+        self._closed: asyncio.Task[bool] | None = None
 
-    def journal(self, home: Home, request: ExecRequest, call: str) -> Entry:
-        """Put the command in the journal, or find it there.
+    def _live(self, home: Home) -> Live:
+        found = self._lives.get(home.meta.id)
+        if found is None:
+            found = self._lives[home.meta.id] = Live(home, self._backend, self._epoch)
+        found.used_at = asyncio.get_running_loop().time()
+        return found
+
+    async def attach(self, home: Home, request: ExecRequest) -> Run | None:
+        """A command that was asked for before; None where it may be started.
 
         Raises:
-            LonghaulError: ``VALIDATION_FAILED`` where its id was used for another command;
-                ``INVALID_ARGUMENTS`` for one that no system could start.
+            LonghaulError: ``VALIDATION_FAILED`` where its id was used for another command; ``INVALID_ARGUMENTS`` for
+                one that no system could start; ``SANDBOX_UNAVAILABLE``.
         """
         _check(request)
-        entry = Entry(home.exec_folder(request.exec_id))
-        intent = entry.intent()
-        if intent is None:
-            entry.record(Intent(request=request, call=call, created_at=datetime.now(UTC)))
-        elif (intent.request.command, intent.request.env) != (request.command, request.env):
-            raise LonghaulError(ErrorCode.VALIDATION_FAILED, f"exec {request.exec_id} was started with another command")
-        return entry
+        live, entry = self._live(home), Entry(home.exec_folder(request.exec_id))
+        if (run := live.runs.get(entry.name)) is not None:
+            _same(run.intent, request)
+            return run
+        if not entry.folder.exists():
+            return None
+        async with live.lock:
+            intent, run = await self._known(live, entry)
+        _same(intent, request)
+        return run
 
-    def start(self, home: Home, entry: Entry) -> None:
-        """Start a keeper where none has begun.
+    async def start(self, home: Home, request: ExecRequest, call: str) -> Run:
+        """Journal a command and start it, at most once; one that was asked for before is attached to.
 
         Raises:
-            LonghaulError: ``SPAWN_FAILED``; nothing was started, so it may be asked again.
+            LonghaulError: ``SPAWN_FAILED``: nothing was started, so it may be asked again; else as `attach`.
         """
-        intent = entry.intent()
-        lock = entry.take_start() if intent is not None else None
-        if intent is None or lock is None:
-            return
-        try:
-            self._spawn(entry, self._backend.plan(home, intent.request), lock)
-            _LOG.info("a command was started", extra={"sandbox_id": home.meta.id, "exec_id": intent.request.exec_id})
-        except OSError as error:
-            raise LonghaulError(ErrorCode.SPAWN_FAILED, f"no keeper could be started: {error}") from error
-        finally:
-            os.close(lock)
+        _check(request)
+        live, entry = self._live(home), Entry(home.exec_folder(request.exec_id))
+        async with live.lock:
+            intent, run = await self._known(live, entry)
+            _same(intent, request)
+            if run is not None:
+                return run
+            supervisor = await live.start()
+            if intent is None:
+                now = datetime.now(UTC)
+                intent = Intent(request=request, call=call, instance=instance_of(supervisor), created_at=now)
+                await asyncio.to_thread(entry.record, intent)
+            run = Run(entry, intent)
+            if intent.instance != instance_of(supervisor):  # the one that it names has ended this very moment
+                return await live.lose(run)
+            return await live.execute(supervisor, run)
 
-    def _spawn(self, entry: Entry, plan: Plan, lock: int) -> None:
-        inherited = [lock] if self._pipe_fd < 0 else [lock, self._pipe_fd]
-        with (entry.folder / "keeper.log").open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(KEEPER), str(entry.folder)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-                start_new_session=True,
-                pass_fds=inherited,
-            )
-        self._children[child.pid] = child
-        if child.stdin is not None:
-            with child.stdin as pipe:
-                pipe.write(json.dumps(plan.as_json()).encode())
+    @staticmethod
+    async def _known(live: Live, entry: Entry) -> tuple[Intent | None, Run | None]:
+        """What was asked under this name, and the command: None where it has not begun and may be started. One that
+        may have run under a supervisor that is gone is lost. For the holder of the lock."""
+        if (run := live.runs.get(entry.name)) is not None:
+            return run.intent, run
+        if not entry.folder.exists():
+            return None, None
+        intent, told = await asyncio.to_thread(_over, entry)
+        if intent is not None and told is None:
+            supervisor = await live.find()
+            if (run := live.runs.get(entry.name)) is not None:
+                return intent, run
+            intent, told = await asyncio.to_thread(_over, entry)  # its end may have come to the disk meanwhile
+            if intent is not None and told is None:
+                begun = supervisor is None or instance_of(supervisor) != intent.instance
+                return intent, await live.lose(Run(entry, intent)) if begun else None
+        return intent, Run(entry, intent).end(told) if intent is not None and told is not None else None
 
-    async def wait(self, entry: Entry, timeout_s: float) -> Phase:
-        """Wait for the end, at most `timeout_s`, or until the runner closes; where it is then."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_s
-        while True:
-            phase = await asyncio.to_thread(entry.phase)
-            left = until - loop.time()
-            if phase in (Phase.ENDED, Phase.IDLE) or left <= 0 or self.closing.is_set():
-                return phase
-            started = entry.started() if phase is Phase.RUNNING else None
-            if started is None:
-                await asyncio.sleep(STARTING_POLL_S)
-            elif await self._end_or_closing(started.pid, min(left, LOOK_AGAIN_S)):
-                self._reap(started.pid)
-                await asyncio.sleep(0)
+    async def wait(self, run: Run, timeout_s: float) -> None:
+        """Wait for its end, at most `timeout_s`, or until the runner closes."""
+        if self._closed is None:
+            self._closed = asyncio.create_task(self.closing.wait())
+        if not run.ended.done():
+            waiting: set[asyncio.Future[Any]] = {run.ended, self._closed}
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _end_or_closing(self, pid: int, timeout_s: float) -> bool:
-        ending = asyncio.ensure_future(process_end(pid, timeout_s))
-        closing = asyncio.ensure_future(self.closing.wait())
-        try:
-            await asyncio.wait({ending, closing}, return_when=asyncio.FIRST_COMPLETED)
-            return ending.done() and ending.result()
-        finally:
-            for task in (ending, closing):
-                task.cancel()
-            await asyncio.gather(ending, closing, return_exceptions=True)
+    async def kill(self, home: Home, exec_id: str) -> None:
+        """End a journaled command with everything it started; returns when that is so. One that has not begun never
+        will.
 
-    def _reap(self, pid: int) -> None:
-        child = self._children.get(pid)
-        if child is not None and child.poll() is not None:
-            del self._children[pid]
+        Raises:
+            LonghaulError: ``INTERNAL``: it does not end; ``SANDBOX_UNAVAILABLE``.
+        """
+        await self._kill(self._live(home), Entry(home.exec_folder(exec_id)))
 
-    def reap_all(self) -> None:
-        """Collect keepers that ended while nobody waited."""
-        for pid in list(self._children):
-            self._reap(pid)
-
-    async def kill(self, entry: Entry) -> None:
-        """End a journaled command with everything it started; returns when that is so."""
-        if entry.intent() is None or await asyncio.to_thread(entry.phase) is Phase.ENDED:
-            return
-        await asyncio.to_thread(entry.ask_end)
-        if await asyncio.to_thread(entry.phase) is Phase.IDLE:
-            await asyncio.to_thread(entry.end_unstarted)
-        if await self.wait(entry, KILL_WAIT_S) is not Phase.ENDED and not self.closing.is_set():
-            raise LonghaulError(ErrorCode.INTERNAL, "a command does not end although it was killed")
+    async def _kill(self, live: Live, entry: Entry) -> None:
+        async with live.lock:
+            intent, run = await self._known(live, entry)
+            if intent is not None and run is None:
+                await asyncio.to_thread(entry.finish, killed(intent).ended)
+        if run is not None and not run.ended.done():
+            await live.kill(run)
 
     async def kill_all(self, home: Home) -> None:
-        """End every command of a sandbox."""
-        entries = await asyncio.to_thread(self.unfinished, home)
-        await asyncio.gather(*(self.kill(entry) for entry in entries))
+        """End every command of a sandbox. Raises as `kill` does."""
+        live = self._live(home)
+        async with live.lock:
+            await live.find()
+        entries = await asyncio.to_thread(unfinished, home)
+        await asyncio.gather(*(self._kill(live, entry) for entry in entries))
 
-    def unfinished(self, home: Home) -> list[Entry]:
-        """The journaled commands that have no end."""
-        entries = [Entry(folder) for folder in home.exec_folders()]
-        return [e for e in entries if e.intent() is not None and e.phase() is not Phase.ENDED]
-
-    def running(self, home: Home) -> bool:
-        """Whether a keeper lives in this sandbox. What is journaled and not begun does not run."""
-        return any(entry.phase() is not Phase.IDLE for entry in self.unfinished(home))
-
-    def status(self, entry: Entry, request: ExecRequest, call: str) -> ExecStatus:
-        """What to answer.
+    async def quiet(self, home: Home, timeout_s: float) -> bool:
+        """Wait until no command runs in a sandbox; False where one still does. What is journaled and has not begun
+        does not run.
 
         Raises:
-            LonghaulError: ``SPAWN_FAILED``; the command did not run.
+            LonghaulError: ``SANDBOX_UNAVAILABLE``: nobody can say.
         """
-        intent, ended, started = entry.intent(), entry.ended(), entry.started()
-        mine = intent is not None and bool(call) and intent.call == call
-        begun = started.at if started is not None else intent.created_at.timestamp() if intent else 0.0
-        if ended is None:
-            return ExecStatus(exec_id=request.exec_id, state=ExecState.RUNNING, started=mine, started_at=_time(begun))
-        if ended.reason == "spawn_failed":
-            raise LonghaulError(
-                ErrorCode.SPAWN_FAILED, self._backend.explain(Kept(entry.folder / "output.bin").text()[0])
-            )
-        return _finished(entry, request, ended, mine)
+        live = self._live(home)
+        async with live.lock:
+            await live.find()
+        if waiting := [run.ended for run in live.runs.values()]:
+            await asyncio.wait(waiting, timeout=timeout_s)
+        return not live.runs
+
+    async def end(self, home: Home) -> None:
+        """End everything that runs in a sandbox which is to be destroyed.
+
+        Raises:
+            LonghaulError: ``SANDBOX_UNAVAILABLE``: it could not be ended.
+        """
+        live = self._live(home)
+        async with live.lock:
+            await live.end()
+            self._lives.pop(home.meta.id, None)
+
+    async def adopt(self, homes: Iterable[Home]) -> None:
+        """At start: hold what another runner left running, so that it goes on, and its ends are recorded."""
+        turns = asyncio.Semaphore(ADOPTED_AT_ONCE)
+
+        async def one(home: Home) -> None:
+            async with turns, self._live(home).lock:
+                try:
+                    await self._live(home).find()
+                except (LonghaulError, OSError) as error:
+                    _LOG.warning("sandbox %s is not taken over yet: %s", home.meta.id, error)
+
+        await asyncio.gather(*(one(home) for home in homes if not home.gone.exists()))
+
+    async def tidy(self) -> None:
+        """End the processes of sandboxes that were idle for long."""
+        since = asyncio.get_running_loop().time() - self._idle_s
+        for name, live in list(self._lives.items()):
+            if live.runs or live.used_at > since or live.lock.locked():
+                continue
+            async with live.lock:
+                try:
+                    if live.held() is not None:
+                        await live.end()
+                    self._lives.pop(name, None)
+                except LonghaulError as error:
+                    _LOG.warning("idle sandbox %s: %s", name, error)
+
+    async def close(self) -> None:
+        """Let go of everything; commands go on."""
+        self.closing.set()
+        await asyncio.gather(*(live.let_go() for live in self._lives.values()))
+
+
+def unfinished(home: Home) -> list[Entry]:
+    """The journaled commands that have no end."""
+    entries = [Entry(folder) for folder in home.exec_folders()]
+    return [entry for entry in entries if entry.ended() is None and entry.intent() is not None]
+
+
+def _over(entry: Entry) -> tuple[Intent | None, Outcome | None]:
+    """What the disk knows: what was asked, and its end. What surely did not run is forgotten here."""
+    intent, ended = entry.intent(), entry.ended()
+    if ended is not None and ended.reason == "spawn_failed":
+        entry.remove()
+        return None, None
+    return intent, Outcome(ended, entry.kept()) if ended is not None else None
+
+
+def _same(intent: Intent | None, request: ExecRequest) -> None:
+    before = intent.request if intent is not None else request
+    if (before.command, before.env) != (request.command, request.env):
+        raise LonghaulError(ErrorCode.VALIDATION_FAILED, f"exec {request.exec_id} was started with another command")
 
 
 def _check(request: ExecRequest) -> None:
@@ -179,25 +227,3 @@ def _check(request: ExecRequest) -> None:
         raise LonghaulError(
             ErrorCode.INVALID_ARGUMENTS, f"a command has at most {MAX_COMMAND_BYTES} bytes; write a file and run that"
         )
-
-
-def _finished(entry: Entry, request: ExecRequest, ended: Ended, mine: bool) -> ExecStatus:
-    output, truncated = Kept(entry.folder / "output.bin").text()
-    reason = ended.reason
-    assert reason != "spawn_failed"  # answered before
-    return ExecStatus(
-        exec_id=request.exec_id,
-        state=ExecState.LOST if reason == "lost" else ExecState.EXITED,
-        started=mine,
-        exit_code=ended.exit_code,
-        reason=reason,
-        output=output,
-        total_bytes=ended.total_bytes,
-        truncated=truncated,
-        started_at=_time(ended.started_at),
-        duration_ms=ended.duration_ms,
-    )
-
-
-def _time(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

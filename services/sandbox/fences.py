@@ -11,6 +11,12 @@ def current(home: Home) -> Fences:
     return read(home.fences, Fences) or Fences(sandbox=0)
 
 
+def known(home: Home, owner: Owner) -> bool:
+    """Whether these are the highest fences, and nothing has to be written to admit them."""
+    seen = current(home)
+    return (owner.agent_fence, owner.sandbox_fence) == (seen.agents.get(owner.agent_id), seen.sandbox)
+
+
 def admit(home: Home, owner: Owner) -> None:
     """Remember the owner's fences, on disk, or refuse them.
 

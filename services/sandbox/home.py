@@ -50,7 +50,11 @@ class Home:
 
     def exec_folder(self, exec_id: str) -> Path:
         """The journal of one command."""
-        return self.root / "execs" / short_digest(exec_id)
+        return self.exec_named(short_digest(exec_id))
+
+    def exec_named(self, name: str) -> Path:
+        """The journal of one command, by the name that its supervisor knows."""
+        return self.root / "execs" / name
 
     def journal(self, key: str) -> Path:
         """The journal of one change of files."""

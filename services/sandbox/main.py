@@ -4,10 +4,10 @@ Commands under way go on when it stops; the next runner attaches to them. They e
 """
 
 import asyncio
-import contextlib
 import fcntl
 import logging
 import os
+import resource
 import select
 import signal
 import sys
@@ -21,6 +21,7 @@ from services.sandbox.cgroups import detect
 from services.sandbox.execs import Execs
 from services.sandbox.namespace import NamespaceBackend, find_bwrap
 from services.sandbox.probe import Probe
+from services.sandbox.records import next_epoch
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
 from services.sandbox.supervisor.build import program
@@ -46,7 +47,7 @@ async def serve(settings: Settings) -> None:
         data_dir, Template(tools), detect(), find_bwrap(), program(tools), settings.runner_pipe_fd
     )
     backend.setup()
-    execs = Execs(backend, settings.runner_pipe_fd)
+    execs = Execs(backend, next_epoch(data_dir))
     snapshots = Snapshots(shelves(settings, connections=32))
     sandboxes = Sandboxes(data_dir, backend, execs, snapshots)
     sandboxes.prepare()
@@ -57,15 +58,17 @@ async def serve(settings: Settings) -> None:
     await runner.setup()
     await web.TCPSite(runner, settings.runner_host, settings.runner_port).start()
     _LOG.info("runner serves on %s:%s", settings.runner_host, settings.runner_port)
+    adopting = asyncio.create_task(execs.adopt(sandboxes.homes()))
     keeping = asyncio.create_task(keep(sandboxes, execs, stop, settings.runner_pipe_fd))
     try:
         await stop.wait()
     finally:
         execs.closing.set()
-        keeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await keeping
+        for task in (adopting, keeping):
+            task.cancel()
+        await asyncio.gather(adopting, keeping, return_exceptions=True)
         await runner.cleanup()
+        await execs.close()
 
 
 async def keep(sandboxes: Sandboxes, execs: Execs, stop: asyncio.Event, pipe_fd: int) -> None:
@@ -75,10 +78,10 @@ async def keep(sandboxes: Sandboxes, execs: Execs, stop: asyncio.Event, pipe_fd:
     while True:
         if pipe_fd >= 0 and hung_up(pipe_fd):
             stop.set()
-        execs.reap_all()
         if loop.time() >= sweep_at:
             sweep_at = loop.time() + SWEEP_S
             await sandboxes.sweep()
+            await execs.tidy()
         await asyncio.sleep(1.0)
 
 
@@ -100,6 +103,12 @@ def hold(data_dir: Path) -> int:
     return fd
 
 
+def more_files() -> None:
+    """Each sandbox that runs is a descriptor; what is usual at first is soon used up."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main() -> None:
     """Entry."""
     settings = Settings()
@@ -108,6 +117,7 @@ def main() -> None:
         sys.exit("LONGHAUL_RUNNER_TOKEN is not set")
     if not beneath.supported():
         sys.exit("this kernel has no openat2: Linux 5.6 or later is needed")
+    more_files()
     held = hold(settings.runner_data_dir.resolve())
     try:
         asyncio.run(serve(settings))

@@ -9,26 +9,23 @@ import sys
 from pathlib import Path
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.sandbox import OUTPUT_CAP_BYTES, WORKSPACE, Capabilities, ExecRequest
+from agents.contracts.sandbox import WORKSPACE, Capabilities
 from services.sandbox import seccomp
-from services.sandbox.backend import Plan
 from services.sandbox.cgroups import Cgroups
 from services.sandbox.home import Home
 from services.sandbox.inside import ENVIRONMENT, SHM_BYTES, configuration, copy, links, programs, replace, write_etc
 from services.sandbox.supervised.client import Supervisor
-from services.sandbox.supervised.launch import LEASH_FD, LISTEN_FD, SECCOMP_FD, Launch
+from services.sandbox.supervised.launch import LAST_FD, LEASH_FD, LISTEN_FD, SECCOMP_FD, STAGE, Launch
 from services.sandbox.supervised.spawner import Child, Spawner
 from services.sandbox.supervised.start import find, find_or_start
 from services.sandbox.supervised.stop import stop
 from services.sandbox.template import VENV, Template
 
-STAGE = "/tmp"  # as in keeper.py
 INSIDE = "/.longhaul"
 SUPERVISOR, OOM = f"{INSIDE}/supervisor", f"{INSIDE}/oom"
 LINGER_S = 300
 """How long a sandbox goes on without a runner. One that is killed is back in seconds; where it has a launcher, the end
 of that ends the sandbox at once."""
-GRACE_S = 2.0
 REAP_WAIT_S = 5.0
 NOFILE, NPROC = 4096, 512
 INNER_UID = 1000
@@ -96,24 +93,6 @@ class NamespaceBackend:
         self._cgroups.make(home.meta.place, home.meta.limits)
         self._template.seed(home.private, home.meta.uid)
 
-    def plan(self, home: Home, request: ExecRequest) -> Plan:
-        """The command line of bubblewrap, and what has to be true around it."""
-        binds = Binds(staged=self._root)
-        argv = self._argv(home, request, binds)
-        return Plan(
-            argv=argv,
-            timeout_s=request.timeout_s,
-            grace_s=GRACE_S,
-            cap_bytes=OUTPUT_CAP_BYTES,
-            pipe_fd=self._pipe_fd,
-            uid=home.meta.uid,
-            stage=binds.staged_pairs,
-            cgroups=self._cgroups.make(home.meta.place, home.meta.limits),
-            nofile=NOFILE,
-            nproc=NPROC,
-            seccomp=str(self._shared / "seccomp.bpf"),
-        )
-
     def remove(self, home: Home) -> None:
         """Remove its groups."""
         self._cgroups.remove(home.meta.place)
@@ -121,10 +100,6 @@ class NamespaceBackend:
     def explain(self, output: str) -> str:
         """Turn what bubblewrap said into what an operator can do."""
         return _explain(output)
-
-    def _argv(self, home: Home, request: ExecRequest, binds: "Binds") -> list[str]:
-        own = ("--die-with-parent", "--seccomp", "3", "--json-status-fd", "4", "--block-fd", "5")
-        return [*self._sandbox(home, binds, own), *_environment(request.env), "--", "/bin/sh", "-c", request.command]
 
     def launch(self, home: Home) -> Launch:
         """How to start the sandbox's supervisor, once for all its commands."""
@@ -138,7 +113,7 @@ class NamespaceBackend:
                 *self._sandbox(home, binds, own),
                 *("--", SUPERVISOR, "--outside-pid-ns", str(os.stat("/proc/self/ns/pid").st_ino)),
                 *("--listen", str(LISTEN_FD), "--root", WORKSPACE, "--nproc", str(NPROC), "--nofile", str(NOFILE)),
-                *("--linger", str(LINGER_S), *(("--oom", OOM) if oom else ())),
+                *("--linger", str(LINGER_S), "--last", str(LAST_FD), *(("--oom", OOM) if oom else ())),
                 *(("--leash", str(LEASH_FD)) if self._pipe_fd >= 0 else ()),
             ],
             folder=str(home.root),
@@ -250,10 +225,6 @@ def _system() -> list[str]:
     """The host's programs, and the top folders as the host has them."""
     argv = [word for path in programs() for word in ("--ro-bind", path, path)]
     return argv + [word for path, target in links() for word in ("--symlink", target, path)]
-
-
-def _environment(extra: dict[str, str]) -> list[str]:
-    return [word for name, value in {**ENVIRONMENT, **extra}.items() for word in ("--setenv", name, value)]
 
 
 def _explain(output: str) -> str:

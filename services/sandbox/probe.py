@@ -51,8 +51,7 @@ class Probe:
         """None where a command ran; else why not."""
         home = self._sandboxes.find(sandbox_id)
         request = ExecRequest(exec_id="probe", key="probe", owner=_OWNER, command="echo ready", timeout_s=TRIAL_S / 2)
-        entry = await asyncio.to_thread(self._execs.journal, home, request, "probe")
-        await asyncio.to_thread(self._execs.start, home, entry)
-        await self._execs.wait(entry, TRIAL_S)
-        status = await asyncio.to_thread(self._execs.status, entry, request, "probe")
+        run = await self._execs.start(home, request, "probe")
+        await self._execs.wait(run, TRIAL_S)
+        status = run.status(request, "probe")
         return None if status.output == "ready\n" else f"a trial command did not run: {status.output!r}"

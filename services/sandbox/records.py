@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from agents.contracts.base import UtcTime, Wire
 from agents.contracts.network import NetworkPolicy
-from agents.contracts.sandbox import ExecRequest, FileChange, SandboxLimits, Snapshot
+from agents.contracts.sandbox import ExecReason, ExecRequest, FileChange, SandboxLimits, Snapshot
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -43,28 +43,29 @@ class Fences(Wire):
 
 class Intent(Wire):
     """`intent.json` of an exec: it is on disk before anything is started. `call` names the client's call, so that a
-    repeat after a lost answer still learns that it was the one that started the command."""
+    repeat after a lost answer still learns that it was the one that started the command. `instance` names the
+    supervisor that was asked (hex); without one it is of a version that knew none."""
 
     request: ExecRequest
     call: str = ""
+    instance: str = ""
     created_at: UtcTime
 
 
-class Started(Wire):
-    """`started.json`, by the keeper."""
-
-    pid: int
-    at: float
-
-
 class Ended(Wire):
-    """`exit.json`, by the keeper, or by the runner where the keeper is gone (`lost`)."""
+    """`exit.json`. `lost`: the sandbox, or whoever watched over the command in it, was gone first."""
 
     exit_code: int | None
-    reason: Literal["exited", "signal", "timeout", "killed", "lost", "spawn_failed"]
+    reason: ExecReason | Literal["spawn_failed"]
     total_bytes: int = 0
     duration_ms: int = 0
     started_at: float
+
+
+class Epoch(Wire):
+    """`epoch.json` of the runner: how often one has started on this folder."""
+
+    number: int
 
 
 class FileJournal(Wire):
@@ -84,6 +85,15 @@ def read(path: Path, kind: type[Record]) -> Record | None:
         return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
+
+
+def next_epoch(data_dir: Path) -> int:
+    """Count a start of the runner; its number."""
+    path = data_dir / "epoch.json"
+    before = read(path, Epoch)
+    after = Epoch(number=(before.number if before is not None else 0) + 1)
+    write(path, after)
+    return after.number
 
 
 def write(path: Path, record: BaseModel) -> None:

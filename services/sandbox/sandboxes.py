@@ -152,9 +152,7 @@ class Sandboxes:
         try:
             guard = self.guard(source.meta.id)
             async with guard.files.exclusive(COPY_WAIT_S):
-                for entry in await asyncio.to_thread(self._execs.unfinished, source):
-                    await self._execs.wait(entry, max(0.0, until - loop.time()))
-                if await asyncio.to_thread(self._execs.running, source):
+                if not await self._execs.quiet(source, max(0.0, until - loop.time())):
                     raise busy
                 yield
         except TimeoutError as error:
@@ -215,7 +213,7 @@ class Sandboxes:
         if not home.gone.exists():
             home.gone.touch()
             sync_folder(home.root)
-        await self._execs.kill_all(home)
+        await self._execs.end(home)
         await asyncio.to_thread(self._delete, home)
 
     def _delete(self, home: Home) -> None:

@@ -1,21 +1,8 @@
 """Waiting for processes and for locks, without threads and without polling where the kernel can tell."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-
-
-async def process_end(pid: int, timeout_s: float) -> bool:
-    """Wait until the process has ended; False where it has not within the time. Any process, not only a child."""
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return await held_end(fd, timeout_s)
-    finally:
-        os.close(fd)
 
 
 async def held_end(fd: int, timeout_s: float | None) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from services.sandbox.supervisor.build import program
 from services.sandbox.template import LOCK, Template, version_of
 from services.stack import ports
 from services.stack.errors import StackError
@@ -50,6 +51,7 @@ def examine(data: DataDir, port: int, template: Path) -> list[Finding]:
         *_binaries(),
         _namespaces(),
         _template(template),
+        _supervisor(template),
         _port(data, port),
     ]
 
@@ -160,6 +162,13 @@ def _template(folder: Path) -> Finding:
     if LOCK.is_file() and venv.parent.name != version_of(LOCK):
         return Finding(False, "template", f"{folder} is of another version", remedy)
     return Finding(True, "template", str(venv))
+
+
+def _supervisor(folder: Path) -> Finding:
+    found = program(folder)
+    remedy = "Run `make setup`; it needs a C compiler (apt install gcc libc6-dev), or fetches one."
+    detail = str(found) if found.is_file() else f"not built: {found}"
+    return Finding(found.is_file(), "supervisor", detail, remedy)
 
 
 def _port(data: DataDir, port: int) -> Finding:

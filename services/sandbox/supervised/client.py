@@ -143,13 +143,15 @@ class Supervisor:
 
 async def collect(command: Command) -> Finished:
     """Take all output of a command and wait for its end."""
-    outputs: dict[Stream, list[Piece]] = {Stream.STDOUT: [], Stream.STDERR: []}
-    async for piece in command.pieces():
-        outputs[piece.stream].append(piece)
-    entry = await command.closed()
-    gap = sum(_gap(pieces) for pieces in outputs.values())
-    joined = {stream: b"".join(piece.data for piece in pieces) for stream, pieces in outputs.items()}
-    return Finished(replace(entry), joined[Stream.STDOUT], joined[Stream.STDERR], gap)
+    taken = [piece async for piece in command.pieces()]
+    return finished(await command.closed(), taken)
+
+
+def finished(entry: Entry, pieces: list[Piece]) -> Finished:
+    """A command's end with its output, of which these are the pieces in their order."""
+    outputs = [[piece for piece in pieces if piece.stream is stream] for stream in (Stream.STDOUT, Stream.STDERR)]
+    stdout, stderr = (b"".join(piece.data for piece in output) for output in outputs)
+    return Finished(replace(entry), stdout, stderr, sum(map(_gap, outputs)))
 
 
 async def spill(command: Command, file: BinaryIO) -> Entry:

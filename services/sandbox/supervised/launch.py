@@ -6,6 +6,7 @@ it holds a lock for as long as it lives, so that there are never two. The standa
 """
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import resource
@@ -16,11 +17,11 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
-from services.sandbox.command import stage
-
-SECCOMP_FD, LISTEN_FD, LEASH_FD, LOCK_FD = 3, 4, 5, 6
-SOCKET, LOCK = "supervisor.sock", "supervisor.lock"
+SECCOMP_FD, LISTEN_FD, LEASH_FD, LOCK_FD, LAST_FD = 3, 4, 5, 6, 7
+SOCKET, LOCK, LAST = "supervisor.sock", "supervisor.lock", "supervisor.last"
 IN_USE = 75
+STAGE = "/tmp"  # where root gathers what the sandbox's user must reach; in a private mount namespace
+MS_BIND, MS_REC, MS_PRIVATE, CLONE_NEWNS = 4096, 16384, 1 << 18, 0x20000
 _TRIES, _PAUSE_S = 20, 0.005
 
 
@@ -90,10 +91,35 @@ def _join(launch: Launch) -> None:
 def _leave_root(launch: Launch) -> None:
     if launch.uid is None:
         return
-    stage([list(pair) for pair in launch.stage])
+    stage(launch.stage)
     os.setgroups([])
     os.setresgid(launch.uid, launch.uid, launch.uid)
     os.setresuid(launch.uid, launch.uid, launch.uid)
+
+
+def stage(binds: list[tuple[str, str]]) -> None:
+    """As root, in a mount namespace of our own: put what the sandbox may see under `STAGE`, so that its user needs no
+    way through private folders. `binds` is pairs of (source, name under STAGE)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _check(libc.unshare(CLONE_NEWNS), "unshare")
+    _check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount private")
+    sources = [(os.open(source, os.O_PATH | os.O_CLOEXEC), name) for source, name in binds]
+    _check(libc.mount(b"stage", STAGE.encode(), b"tmpfs", 0, b"mode=0755,size=1m"), "mount stage")
+    for fd, name in sources:
+        target = f"{STAGE}/{name}"
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            os.makedirs(target, 0o755)
+        else:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        _check(
+            libc.mount(f"/proc/self/fd/{fd}".encode(), target.encode(), None, MS_BIND | MS_REC, None), f"bind {name}"
+        )
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def _place(fds: list[int]) -> None:
@@ -108,7 +134,7 @@ def _place(fds: list[int]) -> None:
         else:
             with contextlib.suppress(OSError):
                 os.close(number)
-    os.closerange(LOCK_FD + 1, 1 << 20)
+    os.closerange(LAST_FD + 1, 1 << 20)
 
 
 def become(launch: Launch) -> NoReturn:
@@ -116,11 +142,12 @@ def become(launch: Launch) -> NoReturn:
     folder = os.open(launch.folder, os.O_RDONLY | os.O_DIRECTORY)
     lock = _hold(folder)
     listener = _listen(folder)
+    last = os.open(LAST, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=folder)
     seccomp = os.open(launch.seccomp, os.O_RDONLY)
     for name in ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGHUP", "SIGINT"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     _join(launch)
     _leave_root(launch)
     os.chdir("/")
-    _place([seccomp, listener.fileno(), launch.leash_fd, lock])
+    _place([seccomp, listener.fileno(), launch.leash_fd, lock, last])
     os.execve(launch.argv[0], launch.argv, {})

@@ -23,12 +23,14 @@ static struct conn conns[MAX_CONNS];
 static struct conn *controller;
 static struct watch listener;
 static uint64_t epoch, heard_us;
-static uint8_t instance[16];
+static uint8_t instance[INSTANCE_BYTES];
 
 bool controller_here(void) { return controller != NULL; }
 struct buffer *controller_out(void) { return &controller->write; }
 size_t controller_waiting(void) { return buffer_size(&controller->write); }
 uint64_t controller_deadline(void) { return options.linger_s ? heard_us + options.linger_s * 1000000ull : NEVER; }
+
+const uint8_t *controller_instance(void) { return instance; }
 
 void controller_excused(uint64_t frozen) { heard_us += frozen; }
 

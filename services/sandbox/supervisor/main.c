@@ -17,7 +17,7 @@
 #define FIRST_PID_NS 4026531836u /* the inode of the host's first, a constant of the kernel */
 #define TERM_GRACE_MS 2000u
 
-struct options options = {.listen_fd = -1, .leash_fd = -1, .linger_s = 60};
+struct options options = {.listen_fd = -1, .leash_fd = -1, .last_fd = -1, .linger_s = 60};
 struct rlimit files_before;
 static struct watch signals, leash;
 static bool shutting;
@@ -66,8 +66,9 @@ static void on_signal(struct watch *w, uint32_t events) {
 }
 
 static void on_leash(struct watch *w, uint32_t events) {
-    (void)w;
-    if (events & (EPOLLHUP | EPOLLERR)) supervisor_end(0);
+    if (!(events & (EPOLLHUP | EPOLLERR))) return;
+    watch_want(w, 0);
+    supervisor_shut(0);
 }
 
 static void signals_init(void) {
@@ -95,6 +96,7 @@ static bool take_option(const char *name, const char *value) {
     if (!strcmp(name, "--outside-pid-ns")) options.outside_ns = number(value, UINT64_MAX);
     else if (!strcmp(name, "--listen")) options.listen_fd = (int)number(value, 1 << 20);
     else if (!strcmp(name, "--leash")) options.leash_fd = (int)number(value, 1 << 20);
+    else if (!strcmp(name, "--last")) options.last_fd = (int)number(value, 1 << 20);
     else if (!strcmp(name, "--linger")) options.linger_s = (uint32_t)number(value, 1u << 30);
     else if (!strcmp(name, "--root") && options.root_count < MAX_ROOTS) options.roots[options.root_count++] = value;
     else if (!strcmp(name, "--job-uid")) options.uid = (uid_t)number(value, UINT32_MAX - 1), options.drop = true;
@@ -156,11 +158,17 @@ static uint64_t round_of_work(void) {
     conns_flush();
     for (int turn = 0; turn < 4 && starved(); turn++) refill();
     execs_free_forgotten();
-    if (shutting && (all_over() || now_us() >= shut_at)) supervisor_end(0);
-    if (now_us() >= controller_deadline()) supervisor_end(0);
+    if (!shutting && now_us() >= controller_deadline()) {
+        supervisor_shut(0);
+        return 0;
+    }
+    if (shutting && (all_over() || now_us() >= shut_at)) {
+        last_words();
+        supervisor_end(0);
+    }
     if (starved()) return 0;
     if (listen_at < next) next = listen_at;
-    if (controller_deadline() < next) next = controller_deadline();
+    if (!shutting && controller_deadline() < next) next = controller_deadline();
     return shut_at < next ? shut_at : next;
 }
 

@@ -15,14 +15,15 @@
 #define MAX_RECORDS 4096
 #define MAX_RUNNING 512
 #define KEPT_MOST (8u << 20)      /* of one stream's head, or tail */
-#define KEPT_ENDED (8u << 20)     /* of all ended commands together */
+#define KEPT_ENDED (64u << 20)    /* of all ended commands together */
 #define RING_LEAST 65536u
 #define WAITING_MOST (256u << 10) /* of output, or of the network, in the controller's buffer: more waits where it is */
+#define INSTANCE_BYTES 16
 #define DRAIN_US 100000u
 
 struct options {
     uint64_t outside_ns;
-    int listen_fd, leash_fd;
+    int listen_fd, leash_fd, last_fd;
     uint32_t linger_s;
     const char *roots[MAX_ROOTS];
     int root_count;
@@ -47,6 +48,7 @@ void conns_flush(void);
 bool controller_here(void);
 struct buffer *controller_out(void); /* where frames for the controller go; only where there is one */
 size_t controller_waiting(void);     /* bytes that it has not taken yet */
+const uint8_t *controller_instance(void); /* how we name ourselves to controllers */
 uint64_t controller_deadline(void);  /* when it has been silent for too long */
 void controller_excused(uint64_t frozen);
 
@@ -157,6 +159,9 @@ void net_drop(void); /* the controller is gone, and every connection with it */
 bool net_starved(void); /* as of the streams */
 void net_refill(void);
 uint64_t net_tick(void); /* as of the commands */
+
+/* last.c */
+void last_words(void);
 
 /* oom.c */
 void oom_init(void);

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import json
 import os
 import secrets
 import shutil
@@ -15,11 +16,14 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from agents.contracts.sandbox import ExecRequest, ExecStatus, Owner, SandboxSpec
 from services.sandbox.client import RunnerClient
 from services.sandbox.home import Home, load
+from services.sandbox.records import Intent
+from services.sandbox.supervised.stop import first_process
 
 CHECKOUT = Path(__file__).parents[3]
 AS_USER = Path(__file__).with_name("as_user.py")
@@ -130,14 +134,18 @@ class RunnerProcess:
         if self.lives():
             self.stop()
         until = time.monotonic() + 10
-        while self.keepers() and time.monotonic() < until:
+        while self.supervisors() and time.monotonic() < until:
             time.sleep(0.05)
         shutil.rmtree(self.data, ignore_errors=True)
         (self.data.parent / f"{self.data.name}.log").unlink(missing_ok=True)
 
-    def keepers(self) -> list[int]:
-        """The pids of the keepers that live."""
-        return processes(str(self.data / "sandboxes"), "keeper.py")
+    def supervisors(self) -> list[int]:
+        """The pids of the sandboxes' first processes that live."""
+        return [pid for folder in self.data.glob("sandboxes/*") for pid in supervisor_of(folder)]
+
+    def commands(self) -> list[int]:
+        """The pids of those who watch over commands under way, one for each."""
+        return [child for pid in self.supervisors() for child in children(pid)]
 
     def home(self, sandbox_id: str) -> Home:
         """A sandbox's folder."""
@@ -224,12 +232,39 @@ async def until(condition: object, within_s: float = 10) -> None:
         await asyncio.sleep(0.02)
 
 
-def write_intent(home: Home, request: ExecRequest) -> None:
+def supervisor_of(folder: Path) -> list[int]:
+    """The pid of the process that listens in a sandbox's folder, if one does."""
+    fd = first_process(folder)
+    if fd is None:
+        return []
+    try:
+        told = Path(f"/proc/self/fdinfo/{fd}").read_text()
+    finally:
+        os.close(fd)
+    return [pid for line in told.splitlines() if line.startswith("Pid:") and (pid := int(line.split()[1])) > 0]
+
+
+def children(pid: int) -> list[int]:
+    """A process's children."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def instance_of(home: Home) -> str:
+    """The supervisor under which the sandbox's last command ran."""
+    latest = max(home.root.glob("execs/*/intent.json"), key=lambda path: path.stat().st_mtime_ns)
+    return str(json.loads(latest.read_text())["instance"])
+
+
+def write_intent(home: Home, request: ExecRequest, instance: str) -> None:
     """What a runner leaves that was killed after the intent and before the start."""
     folder = home.exec_folder(request.exec_id)
     folder.mkdir()
     intent = folder / "intent.json"
-    intent.write_text(f'{{"request": {request.model_dump_json()}, "created_at": "2026-01-01T00:00:00Z"}}')
+    record = Intent(request=request, instance=instance, created_at=datetime(2026, 1, 1, tzinfo=UTC))
+    intent.write_text(record.model_dump_json())
     owned = folder.parent.stat()
     for path in (folder, intent):
         os.chown(path, owned.st_uid, owned.st_gid)

@@ -1,4 +1,4 @@
-"""The runner, a keeper or the launcher is killed: nothing runs twice, nothing is lost untold, nothing is left over."""
+"""The runner, a sandbox or the launcher is killed: nothing runs twice, nothing is lost untold, nothing is left over."""
 
 import asyncio
 import json
@@ -15,10 +15,12 @@ from tests.contract.sandbox.runner import (
     RunnerProcess,
     ask,
     identities,
+    instance_of,
     make_box,
     new_key,
     owner,
     sleeping,
+    supervisor_of,
     until,
     write_intent,
 )
@@ -30,11 +32,11 @@ async def test_a_runner_killed_in_the_middle_is_attached_to(own_runner: RunnerPr
     async with own_runner.client() as client:
         box = await make_box(client)
         running = asyncio.create_task(client.exec(box.id, ask(COUNT)))
-        await until(lambda: own_runner.keepers())
+        await until(lambda: own_runner.commands())
         await asyncio.sleep(0.5)
         own_runner.kill()
         await asyncio.sleep(0.3)
-        assert own_runner.keepers(), "the command goes on without a runner"
+        assert own_runner.commands(), "the command goes on without a runner"
         own_runner.start()
         status = await running
         assert (status.exit_code, status.reason, status.started) == (0, "exited", True)
@@ -46,9 +48,9 @@ async def test_a_command_that_ends_while_no_runner_lives_is_not_lost(own_runner:
         box = await make_box(client)
         request = ask("echo once >> ran; sleep 0.5; cat ran")
         running = asyncio.create_task(client.exec(box.id, request))
-        await until(lambda: own_runner.keepers())
+        await until(lambda: own_runner.commands())
         own_runner.kill()
-        await until(lambda: not own_runner.keepers())
+        await until(lambda: not own_runner.commands())
         own_runner.start()
         assert (await running).output == "once\n"
         assert (await client.exec(box.id, request)).output == "once\n"
@@ -57,39 +59,136 @@ async def test_a_command_that_ends_while_no_runner_lives_is_not_lost(own_runner:
 async def test_a_runner_killed_between_intent_and_start_starts_it_once(own_runner: RunnerProcess) -> None:
     async with own_runner.client() as client:
         box = await make_box(client)
+        await box.run("true")
         request = ask("echo once >> ran; cat ran")
         own_runner.kill()
-        write_intent(own_runner.home(box.id), request)
+        write_intent(own_runner.home(box.id), request, instance_of(own_runner.home(box.id)))
         own_runner.start()
         statuses = [await client.exec(box.id, request) for _ in range(2)]
         assert [status.output for status in statuses] == ["once\n"] * 2
 
 
-async def test_a_killed_keeper_means_lost_and_never_a_second_start(own_runner: RunnerProcess) -> None:
+@pytest.mark.parametrize("instance", ["ab" * 16, ""], ids=["another supervisor", "the version before"])
+async def test_what_another_supervisor_may_have_run_is_lost(own_runner: RunnerProcess, instance: str) -> None:
     async with own_runner.client() as client:
         box = await make_box(client)
-        request = ask("echo once >> ran; echo said; sleep 65432.5")
+        request = ask("echo ran > ran")
+        write_intent(own_runner.home(box.id), request, instance)
+        (own_runner.home(box.id).exec_folder(request.exec_id) / "started.json").write_text('{"pid": 1, "at": 2.0}')
+        for _ in range(2):
+            status = await client.exec(box.id, request)
+            assert (status.state, status.reason, status.started) == (ExecState.LOST, "lost", False)
+        assert await box.out("ls") == ""
+
+
+async def test_an_end_that_the_version_before_recorded_is_answered(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request, home = ask("echo said; exit 3"), own_runner.home(box.id)
+        write_intent(home, request, "")
+        folder = home.exec_folder(request.exec_id)
+        (folder / "output.bin").write_bytes((5).to_bytes(8, "little") + b"said\n")
+        ended = {"exit_code": 3, "reason": "exited", "total_bytes": 5, "duration_ms": 12, "started_at": 1767225600.5}
+        (folder / "exit.json").write_text(json.dumps(ended))
+        status = await client.exec(box.id, request)
+        assert (status.exit_code, status.reason, status.output) == (3, "exited", "said\n")
+        assert (status.duration_ms, status.started_at.year) == (12, 2026)
+
+
+async def test_a_runner_killed_between_the_end_and_its_record(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = ask("echo once >> ran; cat ran; sleep 0.5; head -c 700000 /dev/zero | tr '\\0' x")
+        running = asyncio.create_task(client.exec(box.id, request))
+        await until(lambda: own_runner.commands())
+        in_the_way = own_runner.home(box.id).exec_folder(request.exec_id) / "exit.json"
+        in_the_way.mkdir()
+        await until(lambda: not own_runner.commands())
+        await asyncio.sleep(0.5)
+        assert not running.done(), "without a record it has no end"
+        own_runner.kill()
+        in_the_way.rmdir()
+        own_runner.start()
+        for status in (await running, await client.exec(box.id, request)):
+            assert (status.exit_code, status.output) == (0, "once\n" + "x" * 700_000)
+
+
+async def test_a_killed_sandbox_means_lost_and_never_a_second_start(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = ask("echo once >> ran; sleep 65432.5")
         running = asyncio.create_task(client.exec(box.id, request))
         await until(lambda: sleeping("65432.5"))
-        [keeper] = own_runner.keepers()
-        os.kill(keeper, signal.SIGKILL)
+        [supervisor] = supervisor_of(own_runner.home(box.id).root)
+        os.kill(supervisor, signal.SIGKILL)
         status = await running
         assert (status.state, status.reason, status.exit_code) == (ExecState.LOST, "lost", None)
-        assert status.output == "said\n"
         await until(lambda: not sleeping("65432.5"))
         assert (await client.exec(box.id, request)).state is ExecState.LOST
         assert await box.out("cat ran") == "once\n"
 
 
+async def test_a_sandbox_that_was_killed_while_no_runner_lived(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = ask("echo once >> ran; sleep 65432.25")
+        running = asyncio.create_task(client.exec(box.id, request))
+        await until(lambda: sleeping("65432.25"))
+        [supervisor] = supervisor_of(own_runner.home(box.id).root)
+        own_runner.kill()
+        os.kill(supervisor, signal.SIGKILL)
+        own_runner.start()
+        assert (await running).state is ExecState.LOST
+        assert await box.out("cat ran") == "once\n"
+
+
+async def test_ends_that_nobody_asks_for_are_collected(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = ask("sleep 0.3; echo done")
+        running = asyncio.create_task(client.exec(box.id, request))
+        await until(lambda: own_runner.commands())
+        own_runner.kill()
+        running.cancel()
+        await until(lambda: not own_runner.commands())
+        own_runner.start()
+        await until((own_runner.home(box.id).exec_folder(request.exec_id) / "exit.json").exists)
+        own_runner.kill()
+        [supervisor] = supervisor_of(own_runner.home(box.id).root)
+        os.kill(supervisor, signal.SIGKILL)
+        own_runner.start()
+        assert (await client.exec(box.id, request)).output == "done\n"
+
+
 async def test_the_launchers_end_ends_every_command(own_runner: RunnerProcess) -> None:
     async with own_runner.client() as client:
         box = await make_box(client)
-        running = asyncio.create_task(client.exec(box.id, ask("trap '' TERM; sleep 65432.75")))
+        request = ask("echo begun; trap '' TERM; sleep 65432.75")
+        running = asyncio.create_task(client.exec(box.id, request))
         await until(lambda: sleeping("65432.75"))
-        own_runner.kill()  # nobody is left who could tell the keeper but the pipe
+        own_runner.kill()  # nobody is left who could tell the sandbox but the pipe
         own_runner.hang_up()
-        await until(lambda: not sleeping("65432.75") and not own_runner.keepers())
-        running.cancel()
+        await until(lambda: not sleeping("65432.75") and not own_runner.supervisors())
+        own_runner.start()
+        for status in (await running, await client.exec(box.id, request)):
+            assert (status.reason, status.exit_code, status.output) == ("killed", 137, "begun\n")
+
+
+async def test_an_end_that_came_before_the_launchers_is_told_as_it_was(own_runner: RunnerProcess) -> None:
+    async with own_runner.client() as client:
+        box = await make_box(client)
+        request = ask("sleep 0.4; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end; exit 5")
+        running = asyncio.create_task(client.exec(box.id, request))
+        await until(lambda: own_runner.commands())
+        own_runner.kill()
+        await until(lambda: not own_runner.commands())
+        own_runner.hang_up()
+        await until(lambda: not own_runner.supervisors())
+        own_runner.start()
+        status = await running
+        assert (status.reason, status.exit_code, status.total_bytes) == ("exited", 5, 3_000_005)
+        assert status.output.endswith("x\nend\n")
+        assert f"\n[... {3_000_005 - (1 << 20)} bytes left out ...]\n" in status.output
 
 
 async def test_a_runner_stops_with_its_launcher(own_runner: RunnerProcess) -> None:
@@ -102,7 +201,7 @@ async def test_stopping_is_quick_while_a_command_runs(own_runner: RunnerProcess)
     async with own_runner.client() as client:
         box = await make_box(client)
         running = asyncio.create_task(client.exec(box.id, ask("sleep 1.5; echo done")))
-        await until(lambda: own_runner.keepers())
+        await until(lambda: own_runner.commands())
         assert await asyncio.to_thread(own_runner.stop) == 0
         own_runner.start()
         assert (await running).output == "done\n"

@@ -6,7 +6,17 @@ import pytest
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.sandbox import OUTPUT_CAP_BYTES, ExecState
-from tests.contract.sandbox.runner import Box, RunnerProcess, ask, new_key, owner, sleeping, until, write_intent
+from tests.contract.sandbox.runner import (
+    Box,
+    RunnerProcess,
+    ask,
+    instance_of,
+    new_key,
+    owner,
+    sleeping,
+    until,
+    write_intent,
+)
 
 
 async def test_exit_code_and_one_stream_of_output(box: Box) -> None:
@@ -76,11 +86,11 @@ async def test_a_gigabyte_of_output_in_bounded_memory(box: Box, runner: RunnerPr
     running = asyncio.create_task(box.run("head -c 1000000000 /dev/zero", timeout_s=60))
     peak = 0
     while not running.done():
-        peak = max([peak, *(_rss_mb(pid) for pid in runner.keepers())])
+        peak = max([peak, *(_rss_mb(pid) for pid in [*runner.supervisors(), *runner.commands()])])
         await asyncio.sleep(0.05)
     status = await running
     assert (status.total_bytes, status.exit_code) == (1_000_000_000, 0)
-    assert peak < 40, f"the keeper grew to {peak} MB"
+    assert 0 < peak < 16, f"the supervisor grew to {peak} MB"
     assert _resident_mb(runner) - before < 40
 
 
@@ -136,8 +146,9 @@ async def test_kill_all_returns_when_none_is_left(box: Box) -> None:
 
 
 async def test_kill_of_what_is_journaled_and_not_begun_wins(box: Box, runner: RunnerProcess) -> None:
+    await box.run("true")
     request = ask("echo ran > ran")
-    write_intent(runner.home(box.id), request)
+    write_intent(runner.home(box.id), request, instance_of(runner.home(box.id)))
     await box.client.kill(box.id, request.exec_id, owner())
     status = await box.client.exec(box.id, request)
     assert (status.reason, status.started) == ("killed", False)
@@ -147,6 +158,24 @@ async def test_kill_of_what_is_journaled_and_not_begun_wins(box: Box, runner: Ru
 async def test_twenty_at_once(box: Box) -> None:
     statuses = await asyncio.gather(*(box.run(f"sleep 0.2; echo {n}") for n in range(20)))
     assert [status.output for status in statuses] == [f"{n}\n" for n in range(20)]
+
+
+async def test_two_at_once_are_two_and_share_the_sandbox(box: Box) -> None:
+    both = await asyncio.gather(
+        box.run("until test -e mark; do sleep 0.01; done; cat mark"), box.run("sleep 0.2; echo seen > mark")
+    )
+    assert [status.output for status in both] == ["seen\n", ""]
+
+
+async def test_what_kills_all_it_can_see_ends_itself_and_no_more_than_its_sandbox(box: Box) -> None:
+    other = asyncio.create_task(box.run("sleep 54320.5"))
+    await until(lambda: sleeping("54320.5"))
+    status = await asyncio.wait_for(box.run("kill -9 -1; kill -9 1; sleep 54320.75"), 20)
+    assert status.reason in ("lost", "signal")
+    assert (await asyncio.wait_for(other, 20)).reason in ("lost", "signal")
+    assert not sleeping("54320.5")
+    assert not sleeping("54320.75")
+    assert await box.out("echo again") == "again\n"
 
 
 async def test_environment_reaches_the_command_and_ours_does_not(box: Box) -> None:

@@ -108,7 +108,7 @@ async def test_memory_is_held(client: RunnerClient) -> None:
     if box is None:
         return
     status = await box.run("python3 -c \"x = b'x' * (600 << 20)\"")
-    assert status.exit_code != 0
+    assert (status.exit_code, status.reason) == (137, "oom")
     assert await box.out("echo alive") == "alive\n"
     await client.destroy(box.id)
 
@@ -129,6 +129,23 @@ except OSError:
 """
     out = await box.out(f'python3 -c "{script}"')
     assert 0 < int(out) < 32
+    await client.destroy(box.id)
+
+
+async def test_where_no_process_can_be_made_nothing_was_started(client: RunnerClient, runner: RunnerProcess) -> None:
+    box = await _limited(client, pids=16)
+    if box is None:
+        return
+    hog = "import os, time\ntry:\n    while os.fork(): pass\nexcept OSError: open('full', 'w')\ntime.sleep(60)"
+    first, second = ask(f'python3 -c "{hog}"'), ask("echo ran >> ran; cat ran")
+    hogging = asyncio.create_task(client.exec(box.id, first))
+    await until((runner.home(box.id).workspace / "full").exists)
+    with pytest.raises(LonghaulError) as caught:
+        await client.exec(box.id, second)
+    assert caught.value.code is ErrorCode.SPAWN_FAILED
+    await client.kill(box.id, first.exec_id, owner())
+    assert (await hogging).reason == "killed"
+    assert (await client.exec(box.id, second)).output == "ran\n"
     await client.destroy(box.id)
 
 

@@ -51,6 +51,8 @@ def test_shell_without_output_says_so() -> None:
             "did not end within 2.5 s",
         ),
         (make.exec_status("x", reason="killed", exit_code=SIGKILLED), E.EXEC_KILLED, None, "was killed"),
+        (make.exec_status("x", reason="oom", exit_code=SIGKILLED), E.EXEC_KILLED, None, "ran out of memory"),
+        (make.exec_status("x", reason="output_limit", exit_code=SIGKILLED), E.EXEC_KILLED, None, "printed more"),
         (make.exec_status("x", reason="lost", exit_code=None), E.EXEC_OUTCOME_UNKNOWN, None, "not known"),
         (make.exec_status("x", state=ExecState.LOST, exit_code=None), E.EXEC_OUTCOME_UNKNOWN, None, "not known"),
         (make.exec_status("x", state=ExecState.RUNNING, exit_code=None), E.EXEC_OUTCOME_UNKNOWN, None, "not known"),

@@ -10,28 +10,42 @@ import pytest
 from agents.contracts.errors import ErrorCode, LonghaulError
 from services.sandbox import records, tree
 from services.sandbox.beneath import Root, relative
-from services.sandbox.journal import Kept
-from services.sandbox.kept import Output, durable_json
+from services.sandbox.journal import Entry, Kept
 from services.sandbox.waiting import SharedLock
 
+ENDED = records.Ended(exit_code=0, reason="exited", started_at=2.0)
 
-@pytest.mark.parametrize("seed", range(20))
-def test_kept_output_is_the_head_and_the_tail(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    cap, path = 64, tmp_path / "output.bin"
-    output, whole = Output(str(path), cap), b""
-    for _ in range(chance.randrange(12)):
-        piece = bytes(chance.choices(b"abcdefgh", k=chance.choice([0, 1, 7, 31, 32, 33, 64, 200])))
-        output.add(piece)
-        whole += piece
-        kept = Kept(path, cap)
-        text, truncated = kept.text()
-        assert kept.total == len(whole)
-        if len(whole) <= cap:
-            assert (text, truncated) == (whole.decode(), False)
-        else:
-            middle = f"\n[... {len(whole) - cap} bytes left out ...]\n"
-            assert (text, truncated) == (whole[:32].decode() + middle + whole[-32:].decode(), True)
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 96, 97, 128, 1000])
+def test_kept_output_is_the_head_and_the_tail(tmp_path: Path, size: int) -> None:
+    cap, whole = 64, bytes(random.Random(size).choices(b"abcdefgh", k=size))
+    said = whole if size <= cap else whole[:32] + whole[-32:]
+    entry = Entry(tmp_path)
+    entry.finish(ENDED.model_copy(update={"total_bytes": size}), said)
+    text, truncated = Kept.read(tmp_path / "output.bin", cap).text()
+    if size <= cap:
+        assert (text, truncated) == (whole.decode(), False)
+    else:
+        middle = f"\n[... {size - cap} bytes left out ...]\n"
+        assert (text, truncated) == (whole[:32].decode() + middle + whole[-32:].decode(), True)
+
+
+def test_output_of_which_nothing_is_left_says_so() -> None:
+    assert Kept(7, b"").text() == ("\n[... 7 bytes left out ...]\n", True)
+
+
+def test_a_record_that_was_cut_is_none(tmp_path: Path) -> None:
+    """As a power cut leaves it."""
+    entry = Entry(tmp_path)
+    entry.finish(ENDED)
+    assert entry.ended() == ENDED
+    (tmp_path / "exit.json").write_text(ENDED.model_dump_json()[:-3])
+    (tmp_path / "intent.json").touch()
+    assert (entry.intent(), entry.ended()) == (None, None)
+
+
+def test_each_start_has_a_higher_number(tmp_path: Path) -> None:
+    assert [records.next_epoch(tmp_path) for _ in range(3)] == [1, 2, 3]
 
 
 async def test_an_owner_waits_for_sharers_and_goes_before_new_ones() -> None:
@@ -133,11 +147,11 @@ def test_a_copy_keeps_holes(tmp_path: Path) -> None:
 def test_a_record_that_is_written_in_parts_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
-    records.write(tmp_path / "r.json", records.Started(pid=1, at=2.0))
-    durable_json(str(tmp_path / "k.json"), {"pid": 1, "at": 2.0})
+    records.write(tmp_path / "exit.json", ENDED)
+    once = records.read(tmp_path / "exit.json", records.Ended)
+    Entry(tmp_path).finish(ENDED)
     monkeypatch.undo()
-    for name in ("r.json", "k.json"):
-        assert records.read(tmp_path / name, records.Started) == records.Started(pid=1, at=2.0)
+    assert once == Entry(tmp_path).ended() == ENDED
 
 
 @pytest.mark.parametrize(

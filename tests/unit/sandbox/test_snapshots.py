@@ -10,9 +10,9 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from agents.contracts.errors import ErrorCode, Fenced, LonghaulError
-from agents.contracts.sandbox import Capabilities, ExecRequest, Owner, SandboxSpec, WriteFile
+from agents.contracts.sandbox import Capabilities, Owner, SandboxSpec, WriteFile
 from services.sandbox.app import Routes, build_app
-from services.sandbox.backend import Backend, Plan
+from services.sandbox.backend import Backend
 from services.sandbox.client import RunnerClient
 from services.sandbox.execs import Execs
 from services.sandbox.home import Home
@@ -49,9 +49,6 @@ class Nothing:
 
     def environment(self, extra: dict[str, str]) -> dict[str, str]:
         return extra
-
-    def plan(self, home: Home, request: ExecRequest) -> Plan:
-        raise NotImplementedError
 
     def remove(self, home: Home) -> None: ...
 

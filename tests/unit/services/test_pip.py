@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from services.pip import LOG, MARK, PipError, install
+from services.sandbox.supervisor.build import program
+from services.sandbox.template import LOCK as PACKAGES
+from services.sandbox.template import version_of
 from services.stack.layout import CHECKOUT
 
 pytestmark = pytest.mark.timeout(280)  # a virtual environment takes its time on a busy machine
@@ -81,6 +84,25 @@ def test_a_template_without_network_is_one_message(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: The sandboxes' packages could not be downloaded")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "template" / "current").exists()
+
+
+def test_setup_fails_loudly_where_the_supervisor_cannot_be_built(tmp_path: Path) -> None:
+    """No compiler, and no network to fetch one: without the program no command could ever run."""
+    (tmp_path / version_of(PACKAGES) / "venv").mkdir(parents=True)  # the packages are there
+    env = {**NOWHERE, "PATH": str(tmp_path), "LONGHAUL_RUNNER_TEMPLATE_DIR": str(tmp_path)}
+    done = run("services.cli.main", "template", env=env)
+    assert done.returncode == 1
+    assert "A compiler for the sandboxes' supervisor could not be downloaded" in done.stderr
+    assert "apt install gcc" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not program(tmp_path).exists()
+
+
+def test_setup_builds_the_supervisor(tmp_path: Path) -> None:
+    (tmp_path / version_of(PACKAGES) / "venv").mkdir(parents=True)
+    done = run("services.cli.main", "template", env={"LONGHAUL_RUNNER_TEMPLATE_DIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert os.access(program(tmp_path), os.X_OK)
 
 
 @pytest.mark.parametrize("interrupted", [True, False])

@@ -87,33 +87,29 @@ def test_what_is_waited_for_is_said() -> None:
     assert "free space" in awaited("storage")
 
 
-def test_output_that_a_full_disk_refused_is_taken_later(tmp_path: Path) -> None:
-    """The same piece may be added again: what is kept is exact."""
+def test_an_end_that_a_full_disk_refused_is_recorded_later(tmp_path: Path) -> None:
+    """No half of it is there before, and what is kept of the output is exact."""
     script = """
 import sys
 from pathlib import Path
-from services.sandbox.kept import Output, durable_json
+from services.sandbox.journal import Entry
+from services.sandbox.records import Ended
 from tests.support.small_disk import Filler
 place = Path(sys.argv[1])
-output, filler = Output(str(place / "output.bin"), 1 << 20), Filler(place)
-output.add(b"a" * 100_000)
+entry, filler = Entry(place), Filler(place)
+ended, output = Ended(exit_code=0, reason="exited", total_bytes=300_000, started_at=1.0), b"ab" * 150_000
 filler.leave(20_000)
-piece = b"b" * 300_000
 for _ in range(2):
     try:
-        output.add(piece)
+        entry.finish(ended, output)
         sys.exit("there was space")
     except OSError as error:
         assert error.errno == 28, error
-    try:
-        durable_json(str(place / "exit.json"), {"long": "x" * 100_000})
-        sys.exit("there was space")
-    except OSError:
-        assert not list(place.glob("exit.json*"))
+    assert entry.ended() is None
+    assert not list(place.glob("*.tmp"))
 filler.remove()
-output.add(piece)
-assert (place / "output.bin").read_bytes()[8:] == b"a" * 100_000 + piece
-assert int.from_bytes((place / "output.bin").read_bytes()[:8], "little") == 400_000
+entry.finish(ended, output)
+assert (entry.ended(), entry.kept().data) == (ended, output)
 print("exact")
 """
     try:
