@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from agents.contracts.errors import ErrorCode, Fenced, LonghaulError
 from agents.contracts.sandbox import ExecState, WriteFile
 from services.sandbox.client import RunnerClient
 from tests.contract.sandbox.runner import (
+    Box,
     RunnerProcess,
     ask,
     identities,
@@ -299,3 +301,30 @@ async def test_no_runner_is_said_after_the_patience(own_runner: RunnerProcess) -
         with pytest.raises(LonghaulError) as caught:
             await client.capabilities()
     assert caught.value.code is ErrorCode.RUNNER_UNAVAILABLE
+
+
+async def test_a_runner_killed_again_and_again_runs_each_command_once(own_runner: RunnerProcess) -> None:
+    chance, done = random.Random(7), asyncio.Event()
+    async with own_runner.client() as client:
+        boxes = [await make_box(client) for _ in range(2)]
+
+        async def work(box: Box, worker: int) -> list[str]:
+            names: list[str] = []
+            while not done.is_set():
+                names.append(f"{worker}-{len(names)}")
+                size = chance.choice([0, 10, 70_000])
+                body = f"head -c {size} /dev/zero | tr '\\0' x; sleep {chance.choice([0, 0.05, 0.3])}"
+                status = await box.run(f"echo {names[-1]} >> ran; {body}; echo {names[-1]}")
+                assert (status.reason, status.started) == ("exited", True)
+                assert status.output == "x" * size + names[-1] + "\n"
+            return names
+
+        working = [asyncio.create_task(work(box, n)) for n, box in enumerate(boxes * 2)]
+        for _ in range(8):
+            await asyncio.sleep(chance.uniform(0.05, 0.8))
+            own_runner.kill()
+            await asyncio.to_thread(own_runner.start, ready=False)
+        done.set()
+        asked = sorted(name for names in await asyncio.gather(*working) for name in names)
+        ran = [name for box in boxes for name in (await box.out("cat ran")).split()]
+        assert sorted(ran) == asked
