@@ -11,6 +11,7 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.sandbox import ExecRequest
 from services.sandbox.backend import Backend
 from services.sandbox.home import Home
+from services.sandbox.intents import Intents
 from services.sandbox.journal import Entry
 from services.sandbox.live import Live, instance_of
 from services.sandbox.records import Intent
@@ -28,8 +29,9 @@ class Execs:
     """Of every sandbox that runs one link and the commands under way; the rest is on disk. `epoch` is this start of
     the runner's: whoever was here before is replaced."""
 
-    def __init__(self, backend: Backend, epoch: int = 1, *, idle_s: float = IDLE_S) -> None:
+    def __init__(self, backend: Backend, intents: Intents, epoch: int = 1, *, idle_s: float = IDLE_S) -> None:
         self._backend = backend
+        self._intents = intents
         self._epoch = epoch
         self._idle_s = idle_s
         self._lives: dict[str, Live] = {}
@@ -79,7 +81,7 @@ class Execs:
             if intent is None:
                 now = datetime.now(UTC)
                 intent = Intent(request=request, call=call, instance=instance_of(supervisor), created_at=now)
-                await asyncio.to_thread(entry.record, intent)
+                await asyncio.to_thread(self._intents.record, home, entry, intent)
             run = Run(entry, intent)
             if intent.instance != instance_of(supervisor):  # the one that it names has ended this very moment
                 return await live.lose(run)

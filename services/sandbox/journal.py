@@ -1,6 +1,6 @@
 """The journal of commands, as it is on disk: what was asked, how it ended, what it printed.
 
-execs/DIGEST/intent.json   what was asked, and under which supervisor; durable before anything is started
+execs/DIGEST/intent.json   what was asked, and under which supervisor; durable before anything is started (intents.py)
 execs/DIGEST/output.bin    what is kept of the output (see `Kept`); not there where there was none
 execs/DIGEST/exit.json     how it ended: whole or not there, the commit point
 
@@ -40,15 +40,20 @@ class Entry:
 
     def record(self, intent: Intent) -> None:
         """Journal it, durably."""
+        self.note(intent, durably=True)
+        sync_folder(self.folder)
+        sync_folder(self.folder.parent)
+
+    def note(self, intent: Intent, *, durably: bool = False) -> None:
+        """Journal it as far as a killed process goes; it must not have been started."""
         self.folder.mkdir(exist_ok=True)
         fd = os.open(self.folder / "intent.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             _write_all(fd, intent.model_dump_json().encode())
-            os.fsync(fd)
+            if durably:
+                os.fsync(fd)
         finally:
             os.close(fd)
-        sync_folder(self.folder)
-        sync_folder(self.folder.parent)
 
     def ended(self) -> Ended | None:
         """How it ended, if that is written."""

@@ -19,6 +19,7 @@ from services.sandbox import beneath
 from services.sandbox.app import Routes, build_app
 from services.sandbox.cgroups import detect
 from services.sandbox.execs import Execs
+from services.sandbox.intents import Intents
 from services.sandbox.namespace import NamespaceBackend, find_bwrap
 from services.sandbox.probe import Probe
 from services.sandbox.records import next_epoch
@@ -47,10 +48,12 @@ async def serve(settings: Settings) -> None:
         data_dir, Template(tools), detect(), find_bwrap(), program(tools), settings.runner_pipe_fd
     )
     backend.setup()
-    execs = Execs(backend, next_epoch(data_dir))
+    intents = Intents(data_dir)
+    execs = Execs(backend, intents, next_epoch(data_dir))
     snapshots = Snapshots(shelves(settings, connections=32))
     sandboxes = Sandboxes(data_dir, backend, execs, snapshots)
     sandboxes.prepare()
+    intents.prepare()
     probe = Probe(backend, sandboxes, execs)
     routes = Routes(sandboxes, execs, probe, storage_of(settings), snapshots)
     app = build_app(routes, settings.runner_token.get_secret_value())
@@ -69,6 +72,7 @@ async def serve(settings: Settings) -> None:
         await asyncio.gather(adopting, keeping, return_exceptions=True)
         await runner.cleanup()
         await execs.close()
+        intents.close()
 
 
 async def keep(sandboxes: Sandboxes, execs: Execs, stop: asyncio.Event, pipe_fd: int) -> None:

@@ -42,6 +42,7 @@ class NamespaceBackend:
     ) -> None:
         self._shared = data_dir / "shared"
         self._supervisor = supervisor
+        self._program = self._shared / "supervisor" / supervisor.name
         self._spawner = Spawner(pipe_fd)
         self._children: dict[str, Child] = {}
         self._template = template
@@ -62,8 +63,7 @@ class NamespaceBackend:
             copy(library, shared / "bin" / libraries.name / library.name, 0o755)
         write_etc(shared / "etc", INNER_UID)
         replace(shared / "seccomp.bpf", seccomp.program(), 0o644)
-        with contextlib.suppress(FileNotFoundError):  # `capabilities` says so
-            copy(self._supervisor, shared / "supervisor" / "supervisor", 0o755)
+        self._without_supervisor()
 
     def capabilities(self) -> Capabilities:
         """Static: whether it really works is found by a trial (`Probe`)."""
@@ -73,8 +73,10 @@ class NamespaceBackend:
         )
 
     def _without_supervisor(self) -> str | None:
-        if self._supervisor.is_file():
-            copy(self._supervisor, self._shared / "supervisor" / "supervisor", 0o755)
+        """None where our copy of the program is there; else what to do."""
+        with contextlib.suppress(FileNotFoundError):  # another checkout may have removed it; then the copy will do
+            copy(self._supervisor, self._program, 0o755)
+        if self._program.is_file():
             return None
         return (
             "the sandboxes' supervisor is not built: run `make setup`, which needs a C compiler (apt install gcc "
@@ -104,7 +106,7 @@ class NamespaceBackend:
     def launch(self, home: Home) -> Launch:
         """How to start the sandbox's supervisor, once for all its commands."""
         binds = Binds(staged=self._root)
-        inside = ("--ro-bind", binds.source(self._shared / "supervisor" / "supervisor", "supervisor"), SUPERVISOR)
+        inside = ("--ro-bind", binds.source(self._program, "supervisor"), SUPERVISOR)
         counter = self._cgroups.oom_counter(home.meta.place, home.meta.limits)
         oom = ("--ro-bind", binds.source(counter, "oom"), OOM) if counter is not None else ()
         own = ("--as-pid-1", "--seccomp", str(SECCOMP_FD), "--dir", INSIDE, *inside, *oom)

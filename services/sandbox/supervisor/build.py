@@ -20,7 +20,7 @@ SOURCES = Path(__file__).parent
 LOCK = Path(__file__).parents[3] / "requirements-compiler.lock"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s")
 COMPILERS = ("cc", "gcc", "clang")
-KEPT = 4
+KEPT = 16
 
 
 class BuildError(Exception):
@@ -52,7 +52,9 @@ def build(folder: Path, *, fetch: bool = True) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "supervisor.lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        if not target.exists():
+        if target.exists():
+            target.touch()  # it is in use: others go first
+        else:
             _make(target, fetch)
         for other in sorted(folder.glob("supervisor-*"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
             other.unlink()

@@ -11,6 +11,7 @@ from agents.contracts.sandbox import ExecRequest, ExecStatus, Owner
 from services.sandbox.cgroups import detect
 from services.sandbox.execs import Execs
 from services.sandbox.home import Home
+from services.sandbox.intents import Intents
 from services.sandbox.namespace import NamespaceBackend, find_bwrap
 from services.sandbox.supervised.launch import in_use
 from services.sandbox.template import Template
@@ -37,7 +38,7 @@ async def run(execs: Execs, home: Home, name: str, command: str, wait_s: float =
 
 
 async def test_an_idle_sandbox_gives_its_processes_back_and_keeps_its_files(made: Place) -> None:
-    execs, home = Execs(made.backend, idle_s=IDLE_S), made.home()
+    execs, home = Execs(made.backend, Intents(made.data), idle_s=IDLE_S), made.home()
     assert (await run(execs, home, "a", "echo kept > file; echo > /tmp/too")).exit_code == 0
     await execs.tidy()
     assert in_use(home.root), "not at once"
@@ -50,7 +51,7 @@ async def test_an_idle_sandbox_gives_its_processes_back_and_keeps_its_files(made
 
 
 async def test_a_quiet_command_is_not_idle(made: Place) -> None:
-    execs, home = Execs(made.backend, idle_s=IDLE_S), made.home()
+    execs, home = Execs(made.backend, Intents(made.data), idle_s=IDLE_S), made.home()
     assert (await run(execs, home, "a", "sleep 1; echo done", wait_s=IDLE_S * 2)).exit_code is None
     await execs.tidy()
     assert (await run(execs, home, "a", "sleep 1; echo done")).output == "done\n"
@@ -58,10 +59,10 @@ async def test_a_quiet_command_is_not_idle(made: Place) -> None:
 
 
 async def test_one_that_another_runner_left_idle_ends_too(made: Place) -> None:
-    before, home = Execs(made.backend, 1), made.home()
+    before, home = Execs(made.backend, Intents(made.data), 1), made.home()
     await run(before, home, "a", "true")
     await before.close()
-    execs = Execs(made.backend, 2, idle_s=IDLE_S)
+    execs = Execs(made.backend, Intents(made.data), 2, idle_s=IDLE_S)
     await execs.adopt([home])
     await execs.tidy()
     assert in_use(home.root)

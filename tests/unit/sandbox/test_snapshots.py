@@ -16,6 +16,7 @@ from services.sandbox.backend import Backend
 from services.sandbox.client import RunnerClient
 from services.sandbox.execs import Execs
 from services.sandbox.home import Home
+from services.sandbox.intents import Intents
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
 from services.sandbox.supervised.client import Supervisor
@@ -69,7 +70,7 @@ class Runner:
     def __init__(self, top: Path) -> None:
         self.shelves = top / "kept"
         backend: Backend = Nothing()
-        execs = Execs(backend)
+        execs = Execs(backend, Intents(top))
         snapshots = Snapshots(lambda tenant: FolderShelf(self.shelves / tenant))
         self.sandboxes = Sandboxes(top, backend, execs, snapshots)
         self.sandboxes.prepare()
