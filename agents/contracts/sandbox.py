@@ -43,6 +43,17 @@ class Capabilities(Wire):
     detail: str = ""
 
 
+class PoolState(Wire):
+    """Sandboxes that are started and nobody's, what claims met since the runner's start (`warm`: one was ready), and
+    how long its last thousand starts took."""
+
+    ready: Count
+    warm_claims: Count
+    cold_claims: Count
+    start_p50_ms: float | None = None
+    start_p99_ms: float | None = None
+
+
 class SandboxState(StrEnum):
     """`lost`: its files or its host are gone; `gone`: destroyed on request."""
 

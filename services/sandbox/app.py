@@ -4,6 +4,7 @@ Routes (all but the two health ones want the bearer token):
 
     GET    /healthz /readyz                alive; can run a command (it ran one)
     GET    /v1/capabilities
+    GET    /v1/pool                        -> PoolState
     GET    /v1/sandboxes                   -> SandboxList
     PUT    /v1/sandboxes/{id}              SandboxSpec -> SandboxInfo
     GET    /v1/sandboxes/{id}              -> SandboxInfo
@@ -50,6 +51,7 @@ from services.sandbox import archive, fences, files
 from services.sandbox.beneath import faults
 from services.sandbox.execs import Execs
 from services.sandbox.home import Home
+from services.sandbox.pool import Pool
 from services.sandbox.probe import Probe
 from services.sandbox.run import Run
 from services.sandbox.sandboxes import Sandboxes
@@ -71,8 +73,9 @@ class Routes:
     """The handlers. Each finds the sandbox, admits the owner's fences, acts."""
 
     def __init__(
-        self, sandboxes: Sandboxes, execs: Execs, probe: Probe, storage: Storage, snapshots: Snapshots
+        self, sandboxes: Sandboxes, execs: Execs, probe: Probe, storage: Storage, snapshots: Snapshots, pool: Pool
     ) -> None:
+        self._pool = pool
         self._sandboxes = sandboxes
         self._snapshots = snapshots
         self._execs = execs
@@ -86,6 +89,7 @@ class Routes:
             web.get("/healthz", self.healthz),
             web.get("/readyz", self.readyz),
             web.get("/v1/capabilities", self.capabilities),
+            web.get("/v1/pool", self.pool),
             web.get("/v1/sandboxes", self.list_all),
             web.put(one, self.create),
             web.get(one, self.info),
@@ -117,6 +121,10 @@ class Routes:
     async def capabilities(self, request: web.Request) -> web.Response:
         """What the host can do, tried out."""
         return _json(await self._probe.capabilities())
+
+    async def pool(self, request: web.Request) -> web.Response:
+        """What is ready, and what claims met."""
+        return _json(self._pool.state())
 
     async def create(self, request: web.Request) -> web.Response:
         """Make or find a sandbox."""

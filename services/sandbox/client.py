@@ -24,6 +24,7 @@ from agents.contracts.sandbox import (
     FileEntry,
     FileText,
     Owner,
+    PoolState,
     ReadFile,
     RunnerFault,
     SandboxInfo,
@@ -67,6 +68,10 @@ class RunnerClient:
     async def capabilities(self) -> Capabilities:
         """What the host can do."""
         return await self._call("GET", "/v1/capabilities", Capabilities)
+
+    async def pool(self) -> PoolState:
+        """What is ready, and what claims met."""
+        return await self._call("GET", "/v1/pool", PoolState)
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
         """Make or find a sandbox."""

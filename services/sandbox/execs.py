@@ -16,6 +16,7 @@ from services.sandbox.journal import Entry
 from services.sandbox.live import Live, instance_of
 from services.sandbox.records import Intent
 from services.sandbox.run import Outcome, Run, killed
+from services.sandbox.supervised.client import Supervisor
 
 IDLE_S = 600.0
 """How long a sandbox in which nothing runs keeps its processes. Its files stay."""
@@ -44,6 +45,10 @@ class Execs:
             found = self._lives[home.meta.id] = Live(home, self._backend, self._epoch)
         found.used_at = asyncio.get_running_loop().time()
         return found
+
+    def take_over(self, home: Home, supervisor: Supervisor) -> None:
+        """Hold a new sandbox that runs already, by the link that there is."""
+        self._live(home).given(supervisor)
 
     async def attach(self, home: Home, request: ExecRequest) -> Run | None:
         """A command that was asked for before; None where it may be started.

@@ -41,6 +41,10 @@ class Live:
         """The supervisor, where there is a link to it."""
         return None if self._supervisor is None or self._supervisor.lost else self._supervisor
 
+    def given(self, supervisor: Supervisor) -> None:
+        """Its supervisor, under which nothing has run."""
+        self._supervisor = supervisor
+
     async def find(self) -> Supervisor | None:
         """Its supervisor; None: nothing runs. Then every command that it knows is in `runs`, or its end is on disk.
 

@@ -20,7 +20,9 @@ from services.sandbox.app import Routes, build_app
 from services.sandbox.cgroups import detect
 from services.sandbox.execs import Execs
 from services.sandbox.intents import Intents
+from services.sandbox.making import Maker
 from services.sandbox.namespace import NamespaceBackend, find_bwrap
+from services.sandbox.pool import Pool
 from services.sandbox.probe import Probe
 from services.sandbox.records import next_epoch
 from services.sandbox.sandboxes import Sandboxes
@@ -33,6 +35,8 @@ from services.storage import storage_of
 from services.telemetry import configure
 
 SWEEP_S = 60.0
+HEAD_ROOM = 0.1
+"""The share of the host's memory that is left to those who ask: no sandbox is made ready in it."""
 _LOG = logging.getLogger("services.sandbox")
 
 
@@ -48,14 +52,16 @@ async def serve(settings: Settings) -> None:
         data_dir, Template(tools), detect(), find_bwrap(), program(tools), settings.runner_pipe_fd
     )
     backend.setup()
-    intents = Intents(data_dir)
-    execs = Execs(backend, intents, next_epoch(data_dir))
+    epoch, storage, intents = next_epoch(data_dir), storage_of(settings), Intents(data_dir)
+    execs = Execs(backend, intents, epoch)
     snapshots = Snapshots(shelves(settings, connections=32))
-    sandboxes = Sandboxes(data_dir, backend, execs, snapshots)
-    sandboxes.prepare()
+    maker = Maker(data_dir, backend)
+    maker.prepare()
     intents.prepare()
+    pool = Pool(maker, backend, epoch, settings.runner_pool, lambda: not storage.full and memory_left() > HEAD_ROOM)
+    sandboxes = Sandboxes(maker, backend, execs, snapshots, pool)
     probe = Probe(backend, sandboxes, execs)
-    routes = Routes(sandboxes, execs, probe, storage_of(settings), snapshots)
+    routes = Routes(sandboxes, execs, probe, storage, snapshots, pool)
     app = build_app(routes, settings.runner_token.get_secret_value())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=3.0)
     await runner.setup()
@@ -63,14 +69,16 @@ async def serve(settings: Settings) -> None:
     _LOG.info("runner serves on %s:%s", settings.runner_host, settings.runner_port)
     adopting = asyncio.create_task(execs.adopt(sandboxes.homes()))
     keeping = asyncio.create_task(keep(sandboxes, execs, stop, settings.runner_pipe_fd))
+    filling = asyncio.create_task(pool.keep())
     try:
         await stop.wait()
     finally:
         execs.closing.set()
-        for task in (adopting, keeping):
+        for task in (adopting, keeping, filling):
             task.cancel()
-        await asyncio.gather(adopting, keeping, return_exceptions=True)
+        await asyncio.gather(adopting, keeping, filling, return_exceptions=True)
         await runner.cleanup()
+        await pool.close()
         await execs.close()
         intents.close()
 
@@ -94,6 +102,13 @@ def hung_up(fd: int) -> bool:
     poller = select.poll()
     poller.register(fd, 0)
     return bool(poller.poll(0))
+
+
+def memory_left() -> float:
+    """The share of the host's memory that is available."""
+    with open("/proc/meminfo") as file:
+        told = {name: int(value.split()[0]) for name, value in (line.split(":") for line in file)}
+    return told["MemAvailable"] / told["MemTotal"]
 
 
 def hold(data_dir: Path) -> int:

@@ -96,19 +96,22 @@ def next_epoch(data_dir: Path) -> int:
     return after.number
 
 
-def write(path: Path, record: BaseModel) -> None:
-    """Write by fsync and rename."""
+def write(path: Path, record: BaseModel, *, sync: bool = True, sync_parent: bool = True) -> None:
+    """Write by fsync and rename. Without `sync` it may be garbage after a power cut; without `sync_parent` the one
+    before it may be there."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         left = memoryview(record.model_dump_json().encode())
         while left:  # on a disk that is just full a part is written, and only the next write says so
             left = left[os.write(fd, left) :]
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
     finally:
         os.close(fd)
     temporary.rename(path)
-    sync_folder(path.parent)
+    if sync_parent:
+        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

@@ -1,18 +1,9 @@
-"""The sandboxes of this host: made, found, copied, destroyed. Disk is the truth; what is held here can be rebuilt.
-
-DATA/sandboxes/ID/   a live one, complete: it was made under making/ and renamed
-DATA/making/         half-made; removed when the runner starts
-DATA/trash/          destroyed, waiting for deletion
-"""
+"""The sandboxes of this host: made, found, copied, destroyed. Disk is the truth; what is held here can be rebuilt."""
 
 import asyncio
 import logging
-import os
-import secrets
-import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -21,12 +12,13 @@ from agents.contracts.sandbox import SandboxInfo, SandboxSpec, SandboxState
 from services.sandbox import fences, tree
 from services.sandbox.backend import Backend
 from services.sandbox.execs import Execs
-from services.sandbox.home import FOLDERS, OWNED, Home, load
-from services.sandbox.records import Fences, Meta, sync_folder, write
+from services.sandbox.home import Home, load
+from services.sandbox.making import Maker, sound
+from services.sandbox.pool import Pool, Started
+from services.sandbox.records import sync_folder
 from services.sandbox.snapshots import Snapshots
 from services.sandbox.waiting import SharedLock
 
-FIRST_UID, UIDS = 200_000, 30_000
 COPY_WAIT_S = 60.0
 _LOG = logging.getLogger(__name__)
 
@@ -43,28 +35,14 @@ class Guard:
 class Sandboxes:
     """All of them. `execs` ends what runs when one is destroyed."""
 
-    def __init__(self, data_dir: Path, backend: Backend, execs: Execs, snapshots: Snapshots) -> None:
-        self._live, self._making, self._trash = (data_dir / name for name in ("sandboxes", "making", "trash"))
+    def __init__(self, maker: Maker, backend: Backend, execs: Execs, snapshots: Snapshots, pool: Pool) -> None:
+        self._maker = maker
+        self._live = maker.folders.live
         self._backend = backend
         self._execs = execs
         self._snapshots = snapshots
+        self._pool = pool
         self._guards: WeakValueDictionary[str, Guard] = WeakValueDictionary()  # alive while a call holds one
-        self._deleting: set[Path] = set()
-        self._root = os.geteuid() == 0
-        self._uids: set[int] = set()
-        self._uids_lock = threading.Lock()  # sandboxes are built in threads, and no two may get one user
-
-    def prepare(self) -> None:
-        """At start: make the folders, drop what was half made or half sent, learn which users are taken."""
-        for folder in (self._live, self._making, self._trash):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700)
-        for half in self._making.iterdir():
-            tree.delete(half)
-        for upload in self._live.glob("*/staging/upload-*"):
-            upload.unlink(missing_ok=True)
-        self._uids = {home.meta.uid for home in self.homes() if home.meta.uid is not None}
-        self._uids |= {home.meta.uid for home in map(load, self._trash.iterdir()) if home and home.meta.uid is not None}
 
     def homes(self) -> list[Home]:
         """Every complete sandbox on disk, those being destroyed too."""
@@ -133,10 +111,40 @@ class Sandboxes:
         if spec.copy_of is not None and spec.snapshot is not None:
             raise LonghaulError(ErrorCode.VALIDATION_FAILED, "a sandbox is a copy or comes from a snapshot, not both")
         if spec.copy_of is None:
-            return await asyncio.to_thread(self._build, spec, None)
+            return await self._give(spec, lambda home: self._fill(home, spec))
         source = self.find(spec.copy_of)
         async with self.still(source):
-            return await asyncio.to_thread(self._build, spec, source)
+            return await self._give(spec, lambda home: tree.copy(source.workspace, home.workspace, home.meta.uid))
+
+    def _fill(self, home: Home, spec: SandboxSpec) -> None:
+        if spec.snapshot is not None:
+            self._snapshots.fill(home, spec.snapshot)
+
+    async def _give(self, spec: SandboxSpec, fill: Callable[[Home], None]) -> Home:
+        """One that was ready, or a new one; its processes start with its first command then."""
+        if spec.network.allow:
+            return await asyncio.to_thread(self._given, None, spec, fill)
+        started = await self._pool.take(spec.limits)
+        try:
+            given = await asyncio.to_thread(self._given, started, spec, fill)
+        except Exception:
+            if started is not None:
+                await self._pool.drop(started)
+            raise
+        if started is not None:
+            self._execs.take_over(given, started.supervisor)
+        self._pool.want(spec.limits)
+        return given
+
+    def _given(self, started: Started | None, spec: SandboxSpec, fill: Callable[[Home], None]) -> Home:
+        if started is not None:
+            return self._maker.give(started.home, spec, fill)
+        home = self._maker.make(spec.limits)
+        try:
+            return self._maker.give(home, spec, fill)
+        except BaseException:
+            self._maker.drop(home)
+            raise
 
     @asynccontextmanager
     async def still(self, source: Home) -> AsyncIterator[None]:
@@ -158,49 +166,6 @@ class Sandboxes:
         except TimeoutError as error:
             raise busy from error
 
-    def _build(self, spec: SandboxSpec, source: Home | None) -> Home:
-        root = self._making / f"{spec.id}-{secrets.token_hex(4)}"
-        uid = self._take_uid()
-        meta = Meta(
-            id=spec.id,
-            tenant_id=spec.tenant_id,
-            task_id=spec.task_id,
-            limits=spec.limits,
-            network=spec.network,
-            uid=uid,
-            backend=self._backend.name,
-            created_at=datetime.now(UTC),
-        )
-        home = Home(root, meta)
-        try:
-            self._lay_out(home, spec, source)
-            root.rename(self._live / spec.id)
-            sync_folder(self._live)
-        except BaseException as error:
-            self._backend.remove(home)
-            tree.delete(root)
-            self._give_uid(uid)
-            if isinstance(error, OSError) and error.errno in (28, 122):
-                raise LonghaulError(ErrorCode.DISK_FULL, "no space is left for a sandbox") from error
-            raise
-        return Home(self._live / spec.id, meta)
-
-    def _lay_out(self, home: Home, spec: SandboxSpec, source: Home | None) -> None:
-        home.root.mkdir(mode=0o711)
-        for name in FOLDERS:
-            (home.root / name).mkdir(mode=0o700)
-        home.workspace.chmod(0o755)
-        self._backend.make(home)
-        if source is not None:
-            tree.copy(source.workspace, home.workspace, home.meta.uid)
-        if spec.snapshot is not None:
-            self._snapshots.fill(home, spec.snapshot)
-        if home.meta.uid is not None:
-            for name in OWNED:
-                os.chown(home.root / name, home.meta.uid, home.meta.uid)
-        write(home.fences, Fences(sandbox=spec.fence))
-        write(home.root / "meta.json", home.meta)
-
     async def destroy(self, sandbox_id: str) -> None:
         """Kill everything in it and delete its files; a second time does nothing."""
         guard = self.guard(sandbox_id)
@@ -214,48 +179,25 @@ class Sandboxes:
             home.gone.touch()
             sync_folder(home.root)
         await self._execs.end(home)
-        await asyncio.to_thread(self._delete, home)
-
-    def _delete(self, home: Home) -> None:
-        self._backend.remove(home)
-        trash = self._trash / f"{home.meta.id}-{secrets.token_hex(4)}"
-        self._deleting.add(trash)
-        try:
-            home.root.rename(trash)
-            sync_folder(self._live)
-            tree.delete(trash)
-            self._give_uid(home.meta.uid)
-        finally:
-            self._deleting.discard(trash)
+        await asyncio.to_thread(self._maker.drop, home)
 
     async def sweep(self) -> None:
-        """Finish what was left: sandboxes marked gone, folders without a record, the trash. One that cannot be removed
-        is logged and keeps none of the others."""
-        for folder in await asyncio.to_thread(lambda: [*self._live.iterdir(), *self._trash.iterdir()]):
+        """Finish what was left: sandboxes marked gone, folders without a record, those that nobody got, the trash. One
+        that cannot be removed is logged and keeps none of the others."""
+        left = await asyncio.to_thread(lambda: [*self._live.iterdir(), *self._maker.left_over()])
+        for folder in left:
             try:
                 await self._sweep_one(folder)
             except (OSError, LonghaulError):
                 _LOG.exception("%s cannot be removed yet", folder)
 
     async def _sweep_one(self, folder: Path) -> None:
-        home = await asyncio.to_thread(load, folder)
-        if folder.parent == self._trash:
-            if folder not in self._deleting:
-                await asyncio.to_thread(tree.delete, folder)
-                self._give_uid(home.meta.uid if home is not None else None)
-        elif home is None:
-            await asyncio.to_thread(tree.delete, folder)
+        live = folder.parent == self._live
+        home = await asyncio.to_thread(load if live else sound, folder)
+        if home is None or folder.parent == self._maker.folders.trash:
+            await asyncio.to_thread(self._maker.delete, folder, home)
+        elif not live:
+            await self._backend.stop(home)
+            await asyncio.to_thread(self._maker.drop, home)
         elif home.gone.exists():
             await self.destroy(home.meta.id)
-
-    def _take_uid(self) -> int | None:
-        if not self._root:
-            return None
-        with self._uids_lock:
-            uid = next(n for n in range(FIRST_UID, FIRST_UID + UIDS) if n not in self._uids)
-            self._uids.add(uid)
-        return uid
-
-    def _give_uid(self, uid: int | None) -> None:
-        if uid is not None:
-            self._uids.discard(uid)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +25,7 @@ from tests.contract.sandbox.runner import (
     new_key,
     owner,
     sleeping,
+    supervisor_of,
     until,
 )
 
@@ -248,6 +251,8 @@ async def test_without_user_namespaces_nothing_runs_and_the_fix_is_told(template
 
 async def test_a_start_that_fails_can_be_asked_again(client: RunnerClient, runner: RunnerProcess) -> None:
     box = await make_box(client)
+    for pid in supervisor_of(runner.home(box.id).root):  # one from the pool runs already
+        os.kill(pid, signal.SIGKILL)
     private = runner.home(box.id).private
     private.rename(private.with_name("away"))
     request = ask("echo ran")

@@ -17,6 +17,8 @@ from services.sandbox.client import RunnerClient
 from services.sandbox.execs import Execs
 from services.sandbox.home import Home
 from services.sandbox.intents import Intents
+from services.sandbox.making import Maker
+from services.sandbox.pool import Pool
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
 from services.sandbox.supervised.client import Supervisor
@@ -72,9 +74,12 @@ class Runner:
         backend: Backend = Nothing()
         execs = Execs(backend, Intents(top))
         snapshots = Snapshots(lambda tenant: FolderShelf(self.shelves / tenant))
-        self.sandboxes = Sandboxes(top, backend, execs, snapshots)
-        self.sandboxes.prepare()
-        self.app = build_app(Routes(self.sandboxes, execs, cast("Any", Ready()), Storage(), snapshots), "token")
+        maker = Maker(top, backend)
+        maker.prepare()
+        pool = Pool(maker, backend, 1, 0, lambda: True)
+        self.sandboxes = Sandboxes(maker, backend, execs, snapshots, pool)
+        routes = Routes(self.sandboxes, execs, cast("Any", Ready()), Storage(), snapshots, pool)
+        self.app = build_app(routes, "token")
 
     def workspace(self, name: str) -> Path:
         return self.sandboxes.find(name).workspace

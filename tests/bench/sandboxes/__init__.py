@@ -1,0 +1,1 @@
+"""The parts of the sandbox benchmark (`tests/bench/sandbox.py`)."""
