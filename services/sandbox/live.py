@@ -121,6 +121,7 @@ class Live:
         except TimeoutError as error:
             await supervisor.close()  # the next one to ask looks what has become of it
             raise _silent() from error
+        _LOG.info("a command was started", extra={"sandbox_id": self.home.meta.id, "exec_id": request.exec_id})
         return self.follow(run)
 
     @staticmethod

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from agents.contracts.base import UtcTime, Wire
 from agents.contracts.network import NetworkPolicy
 from agents.contracts.sandbox import ExecReason, ExecRequest, FileChange, SandboxLimits, Snapshot
+from services.storage import NO_SPACE
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -88,11 +89,16 @@ def read(path: Path, kind: type[Record]) -> Record | None:
 
 
 def next_epoch(data_dir: Path) -> int:
-    """Count a start of the runner; its number."""
+    """Count a start of the runner; its number. On a full disk it counts for itself alone: the next start has the same
+    number then, which is no lower one."""
     path = data_dir / "epoch.json"
     before = read(path, Epoch)
     after = Epoch(number=(before.number if before is not None else 0) + 1)
-    write(path, after)
+    try:
+        write(path, after)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
     return after.number
 
 

@@ -84,13 +84,13 @@ async def test_from_any_offset_again(client: Supervisor) -> None:
 
 async def test_output_of_old_commands_gives_way_and_their_entries_stay(client: Supervisor) -> None:
     for n in range(12):
-        await finish(client, sh(f"e{n}", "head -c 1000000 /dev/zero", window=0))
+        await finish(client, sh(f"e{n}", "head -c 8000000 /dev/zero", head=8 << 20, tail=0, window=0))
     entries = {entry.id: entry for entry in await client.list()}
     assert len(entries) == 12
     assert EntryBit.OUTPUT_DROPPED in entries["e0"].bits
     assert EntryBit.OUTPUT_DROPPED not in entries["e11"].bits
     first = await (await client.attach("e0")).closed()
-    assert (first.stdout_bytes, first.exit_code) == (1_000_000, 0)
+    assert (first.stdout_bytes, first.exit_code) == (8_000_000, 0)
     kept = await client.kept(await client.attach("e0", window=0))
     assert (kept.stdout, kept.gap) == (b"", 0)
 
