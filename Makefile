@@ -4,6 +4,7 @@ PY := .venv/bin/python
 LONGHAUL := $(PY) -m services.cli.main
 T ?= tests
 ARGS ?=
+RECIPES := services/sandbox/templates/recipes
 CHECKED := agents workflows services gpu tests
 
 # A venv that was moved with its checkout, whose interpreter is gone, or into which an installation was interrupted, is
@@ -17,7 +18,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.project ## everything into .venv (no root, no compiler, no Docker)
-	@$(LONGHAUL) template
+	@$(LONGHAUL) template build
 
 up: setup ## the stack in the foreground; Ctrl-C stops it
 	@exec $(LONGHAUL) up $(ARGS)
@@ -70,6 +71,9 @@ lock: ## new lock files (needs uv)
 		pyproject.toml --extra dev -o requirements.lock
 	@uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q \
 		requirements-sandbox.in -o requirements-sandbox.lock
+	@cd $(RECIPES) && $(CURDIR)/$(PY) -c 'import tomllib; print(*tomllib.load(open("standard_dev.toml", "rb"))["packages"], sep="\n")' \
+		| uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q \
+		- -o standard_dev.lock
 
 clean: ## remove .venv and caches; data and the sandbox template stay
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache longhaul.egg-info

@@ -52,6 +52,7 @@ def write_brief(ref: AgentRef, material: Material, scene: Scene) -> Brief:
         sandbox_fence=SANDBOX_FENCE,
         tools=material.tools,
         network=material.network,
+        template=material.template,
     )
 
 

@@ -10,7 +10,7 @@ from agents.contracts.errors import ErrorInfo
 from agents.contracts.network import NetworkPolicy
 from agents.contracts.plan import Plan, StoredPlan, Tier
 from agents.contracts.run import AgentRef, Controls, PlanShape, ReviewStart, TaskEnd, TaskRef, TaskStart
-from agents.contracts.sandbox import ExecStatus, SandboxInfo, SandboxLimits, Snapshot
+from agents.contracts.sandbox import DEFAULT_TEMPLATE, ExecStatus, SandboxInfo, SandboxLimits, Snapshot
 from agents.contracts.task import CheckResult, Limits, StopReason
 from agents.contracts.trajectory import Brief, StepReport
 
@@ -31,6 +31,7 @@ class TaskInputs:
     files: tuple[InputBlob, ...]
     sandbox: SandboxLimits
     network: NetworkPolicy
+    template: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Material:
     reports: dict[str, StepReport]
     tools: dict[str, str] = field(default_factory=dict)
     network: tuple[str, ...] = ()
+    template: str = DEFAULT_TEMPLATE
 
 
 @dataclass(frozen=True)

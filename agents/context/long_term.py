@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from agents.contracts.ids import Role
 from agents.contracts.plan import Plan, PlanStep
+from agents.contracts.sandbox import DEFAULT_TEMPLATE
 from agents.contracts.task import CheckResult
 from agents.contracts.trajectory import Brief, StepReport
 from agents.tools.text import cap, clean
@@ -18,6 +19,7 @@ def render_long_term(brief: Brief) -> str:
         _section("The task", f"<task>\n{brief.goal}\n</task>"),
         _section("Checks of the task", _checks_asked(brief.task_checks)),
         _section("The sandbox's network", _network(brief.network)),
+        _section("The sandbox's programs", _programs(brief.template)),
         _section("Files of the workspace when you started", _listing(brief)),
         *_FOR_ROLE[brief.place.role](brief),
     ]
@@ -89,6 +91,15 @@ def _network(hosts: Sequence[str]) -> str:
     return (
         f"Commands reach these hosts by HTTP and HTTPS, through a proxy that their environment names, and no others: "
         f"{', '.join(hosts)}. What is refused is said in a command's result."
+    )
+
+
+def _programs(template: str) -> str:
+    if template == DEFAULT_TEMPLATE:
+        return ""
+    return (
+        f"They are those of the template `{template}`, not those you were told of. Before you build on a program or a "
+        "Python package, see whether it is there."
     )
 
 

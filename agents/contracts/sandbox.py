@@ -17,6 +17,10 @@ WORKSPACE = "/workspace"
 MAX_DENIALS = 20
 """How many connections that were not made are told of one exec; the same one is told once."""
 
+DEFAULT_TEMPLATE = "default"
+TemplateName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+"""What a sandbox's programs are goes by a name."""
+
 OUTPUT_CAP_BYTES = 1 << 20
 """What an exec keeps of its output, head and tail together; the rest is counted, not kept."""
 
@@ -34,12 +38,13 @@ class SandboxLimits(Edge):
 
 class Capabilities(Wire):
     """What a runner's host can do. `limits` names the fields of `SandboxLimits` that it enforces; `network`: a sandbox
-    may be let reach hosts."""
+    may be let reach hosts; `templates` are those that are built."""
 
     backend: str
     ready: bool
     limits: tuple[str, ...]
     network: bool = False
+    templates: tuple[str, ...] = (DEFAULT_TEMPLATE,)
     detail: str = ""
 
 
@@ -64,7 +69,8 @@ class SandboxState(StrEnum):
 
 class SandboxSpec(Wire):
     """What to make. `copy_of` makes a clean copy: a fresh sandbox holding the files of another at this moment;
-    `snapshot` one that holds the files of a snapshot of the same tenant. One of the two at most."""
+    `snapshot` one that holds the files of a snapshot of the same tenant. One of the two at most. A copy has the build
+    of the template that its source has, whatever `template` says."""
 
     id: str
     tenant_id: str
@@ -72,6 +78,7 @@ class SandboxSpec(Wire):
     fence: int = 1
     limits: SandboxLimits = SandboxLimits()
     network: NetworkPolicy = NetworkPolicy()
+    template: TemplateName = DEFAULT_TEMPLATE
     copy_of: str | None = None
     snapshot: BlobRef | None = None
 
@@ -85,6 +92,7 @@ class SandboxInfo(Wire):
     state: SandboxState
     fence: int
     backend: str
+    template: str = DEFAULT_TEMPLATE
     created_at: UtcTime
 
 

@@ -13,7 +13,7 @@ from agents.contracts.ids import Id, Role, Sha256
 from agents.contracts.model import Usage
 from agents.contracts.network import NetworkPolicy
 from agents.contracts.plan import Tier
-from agents.contracts.sandbox import SandboxLimits
+from agents.contracts.sandbox import DEFAULT_TEMPLATE, SandboxLimits, TemplateName
 
 INSTRUCTION_MAX_BYTES = 64 * 1024
 EXACT_MAX = 2**53 - 1
@@ -70,6 +70,7 @@ class TaskSpec(Edge):
     limits: Limits = Limits()
     sandbox: SandboxLimits = SandboxLimits()
     network: NetworkPolicy = NetworkPolicy()
+    template: TemplateName = DEFAULT_TEMPLATE
     tools: Annotated[dict[Annotated[str, Field(min_length=1, max_length=64)], ToolPolicy], Field(max_length=64)] = {}
     metadata: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=64)], Annotated[str, Field(max_length=512)]],

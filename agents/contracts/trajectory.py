@@ -6,7 +6,7 @@ from agents.contracts.ids import Place, Sha256
 from agents.contracts.message import Mail
 from agents.contracts.model import BadReply, ModelReply
 from agents.contracts.plan import Plan, PlanStep, Tier
-from agents.contracts.sandbox import FileEntry
+from agents.contracts.sandbox import DEFAULT_TEMPLATE, FileEntry
 from agents.contracts.task import CheckResult, Limits
 from agents.contracts.tool import ToolResult
 
@@ -74,7 +74,7 @@ class Brief(Wire):
     `goal` is the task's instruction verbatim. `step` is the executor's or reviewed step. `reports` are those of the
     steps it depends on (executor) or of all steps under review (reviewer). `checks` are results from a clean copy.
     `tools` is what the task says of tools; a word that is not known here counts as a refusal (`policy.approval`).
-    `network` names the hosts that commands may reach.
+    `network` names the hosts that commands may reach, `template` what programs the sandbox has.
     """
 
     version: int = 1
@@ -97,3 +97,4 @@ class Brief(Wire):
     sandbox_fence: int = 1
     tools: dict[str, str] = {}
     network: tuple[str, ...] = ()
+    template: str = DEFAULT_TEMPLATE

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.network import NetworkPolicy
-from agents.contracts.sandbox import Capabilities, SandboxLimits
+from agents.contracts.sandbox import DEFAULT_TEMPLATE, Capabilities, SandboxLimits
 
 CACHE_S = 10.0
 _PATIENCE_S = 3.0
@@ -48,6 +48,20 @@ class LimitChecks:
                 ErrorCode.CAPABILITY_MISSING,
                 f"this host cannot enforce sandbox limits: {', '.join(lacking)} ({can.detail or can.backend}); leave "
                 "them out, or set sandbox.best_effort to run without them",
+            )
+
+    async def check_template(self, name: str) -> None:
+        """Refuse a template that is not built. `default` is whatever comes with an installation.
+
+        Raises:
+            LonghaulError: ``TEMPLATE_NOT_FOUND``, with those that there are; ``RUNNER_UNAVAILABLE``.
+        """
+        if name == DEFAULT_TEMPLATE:
+            return
+        if name not in (can := await self._capabilities()).templates:
+            known = ", ".join(can.templates) or "none"
+            raise LonghaulError(
+                ErrorCode.TEMPLATE_NOT_FOUND, f"the sandboxes' host has no template {name}; it has: {known}"
             )
 
     async def _capabilities(self) -> Capabilities:

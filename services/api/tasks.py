@@ -121,6 +121,7 @@ async def _accept(parts: Parts, tenant_id: str, spec: TaskSpec, once: Once | Non
     parts.storage.check()
     _check_model(parts, spec)
     await parts.limits.check(spec.sandbox, spec.network)
+    await parts.limits.check_template(spec.template)
     new = await _new_task(parts, tenant_id, spec)
     async with parts.db.begin() as conn:
         if once is not None:

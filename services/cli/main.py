@@ -24,7 +24,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
     )
     stack.register(app)
-    groups = ("tasks", "approvals", "checkpoints", "recordings")
+    groups = ("tasks", "approvals", "checkpoints", "recordings", "templates")
     for group in (f"services.cli.{name}" for name in groups):
         if importlib.util.find_spec(group):
             importlib.import_module(group).register(app)

@@ -82,6 +82,7 @@ def build(
     limits: Sequence[str],
     tools: Sequence[str] = (),
     allow: Sequence[str] = (),
+    template: str | None = None,
     recording: str | None = None,
 ) -> TaskSpec:
     """Check everything that can be checked here, upload what is needed, then make the spec."""
@@ -91,6 +92,8 @@ def build(
     values["limits"] = limits_of(limits)
     values["tools"] = tools_of(tools)
     values["network"] = network_of(allow)
+    if template is not None:
+        values["template"] = template
     if recording is not None:
         values["recording"] = recording
     places = [source_and_path(given) for given in files]

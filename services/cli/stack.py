@@ -13,11 +13,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from services.cli import exits
-from services.sandbox import template as sandbox_template
-from services.sandbox.supervisor.build import program
 from services.stack import doctor as checks
-from services.stack.claim import is_mine, no_entry
 from services.stack.errors import StackError
 from services.stack.launcher import FOREGROUND_HINT, Launcher, Options
 from services.stack.layout import CHECKOUT, DataDir, default_data_dir
@@ -48,7 +44,6 @@ def register(app: typer.Typer) -> None:
     app.command()(status)
     app.command()(doctor)
     app.command()(key)
-    app.command(hidden=True)(template)
 
 
 def template_dir() -> Path:
@@ -130,29 +125,6 @@ def key(data_dir: DataDirOption = None) -> None:
     if not data.root.joinpath("secrets.json").exists():
         _fail(StackError(f"No stack was ever started on {data.root}. Start one with `longhaul up`."))
     typer.echo(data.secrets().api_key)
-
-
-def template() -> None:
-    """Build the sandboxes' template and their supervisor where they are missing or old."""
-    place = template_dir().absolute()
-    if not is_mine(place):
-        exits.fail(no_entry(place, "LONGHAUL_RUNNER_TEMPLATE_DIR"), exits.STACK)
-    if sandbox_template.check(place, sandbox_template.LOCK) is not None:
-        typer.echo(f"Installing the sandboxes' packages into {place} …")
-    code = _module("services.sandbox.template", "build", str(place))
-    if code == 0:
-        if not program(place).exists():
-            typer.echo(f"Building the sandboxes' supervisor in {place} …")
-        code = _module("services.sandbox.supervisor.build", str(place))
-    raise typer.Exit(code)
-
-
-def _module(name: str, *arguments: str) -> int:
-    argv = [sys.executable, "-m", name, *arguments]
-    try:
-        return subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False).returncode
-    except KeyboardInterrupt:  # the builder has heard it too, and has said so
-        return 130
 
 
 async def _launch(options: Options) -> None:

@@ -58,6 +58,9 @@ def submit(
         list[str] | None,
         typer.Option(metavar="HOST[:PORT]", help="A host that commands may reach: pypi.org, *.example.org:443."),
     ] = None,
+    template: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What programs the sandbox has; `longhaul template list`.")
+    ] = None,
     follow_it: Annotated[bool, typer.Option("--watch", help="Show the work until its end.")] = False,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key never starts a second task.")] = None,
     as_json: AsJson = False,
@@ -78,6 +81,7 @@ def submit(
                 limits=limit or (),
                 tools=tool or (),
                 allow=allow or (),
+                template=template,
                 recording=recording,
             )
             view = _submitted(client, built, idempotency_key)

@@ -51,7 +51,19 @@ class Backend(Protocol):
         """
         ...
 
-    def environment(self, extra: dict[str, str]) -> dict[str, str]:
+    def templates(self) -> tuple[str, ...]:
+        """Those that a sandbox can have at this moment."""
+        ...
+
+    def pick(self, template: str) -> str:
+        """The build that a new sandbox of this template gets.
+
+        Raises:
+            LonghaulError: ``TEMPLATE_NOT_FOUND``, with those that there are.
+        """
+        ...
+
+    def environment(self, home: Home, extra: dict[str, str]) -> dict[str, str]:
         """All that a command finds in its environment."""
         ...
 

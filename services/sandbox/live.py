@@ -107,7 +107,7 @@ class Live:
                 ``SANDBOX_UNAVAILABLE``: it may have been started; ask again.
         """
         request = run.intent.request
-        asked = order(run.entry.name, request, self._backend.environment(request.env))
+        asked = order(run.entry.name, request, self._backend.environment(self.home, request.env))
         try:
             async with asyncio.timeout(ANSWER_S):
                 run.command = await supervisor.start(asked)

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.sandbox import SandboxLimits, SandboxSpec
+from agents.contracts.sandbox import DEFAULT_TEMPLATE, SandboxLimits, SandboxSpec
 from services.sandbox import tree
 from services.sandbox.backend import Backend
 from services.sandbox.home import FOLDERS, OWNED, Home, load
@@ -22,6 +23,13 @@ from services.sandbox.records import Fences, Meta, sync_folder, write
 from services.storage import NO_SPACE
 
 FIRST_UID, UIDS = 200_000, 30_000
+
+
+class Programs(NamedTuple):
+    """A template, and the build of it that a sandbox has."""
+
+    template: str
+    build: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,15 @@ class Maker:
         among = [*self.folders.making.iterdir(), *self.folders.trash.iterdir()]
         return [folder for folder in among if folder not in self._mine]
 
-    def make(self, limits: SandboxLimits) -> Home:
+    def programs(self, template: str = DEFAULT_TEMPLATE) -> Programs:
+        """What a new sandbox has of a template.
+
+        Raises:
+            LonghaulError: ``TEMPLATE_NOT_FOUND``.
+        """
+        return Programs(template, self._backend.pick(template))
+
+    def make(self, limits: SandboxLimits, programs: Programs) -> Home:
         """One that is nobody's.
 
         Raises:
@@ -69,7 +85,7 @@ class Maker:
         now, uid = datetime.now(UTC), self._take_uid()
         meta = Meta(
             id=place, tenant_id="", task_id="", limits=limits, uid=uid, backend=self._backend.name, created_at=now,
-            made_as=place,
+            made_as=place, template=programs.template, build=programs.build,
         )  # fmt: skip
         home = Home(self.folders.making / place, meta)
         self._mine.add(home.root)

@@ -19,7 +19,7 @@ from services.sandbox.supervised.launch import LAST_FD, LEASH_FD, LISTEN_FD, SEC
 from services.sandbox.supervised.spawner import Child, Spawner
 from services.sandbox.supervised.start import find, find_or_start
 from services.sandbox.supervised.stop import stop
-from services.sandbox.template import VENV, Template
+from services.sandbox.template import MADE, VENV, Template, Templates
 
 INSIDE = "/.longhaul"
 SUPERVISOR, OOM = f"{INSIDE}/supervisor", f"{INSIDE}/oom"
@@ -46,6 +46,7 @@ class NamespaceBackend:
         self._spawner = Spawner(pipe_fd)
         self._children: dict[str, Child] = {}
         self._template = template
+        self._templates = Templates(template.folder)
         self._cgroups = cgroups
         self._source = bwrap
         self._pipe_fd = pipe_fd
@@ -69,7 +70,10 @@ class NamespaceBackend:
         """Static: whether it really works is found by a trial (`Probe`)."""
         missing = self._template.missing() or self._without_supervisor()
         return Capabilities(
-            backend=self.name, ready=missing is None, limits=self._cgroups.supported, detail=missing or ""
+            backend=self.name,
+            ready=missing is None,
+            limits=self._cgroups.supported,
+            detail=missing or "",
         )
 
     def _without_supervisor(self) -> str | None:
@@ -93,7 +97,15 @@ class NamespaceBackend:
                 f"this host cannot enforce {', '.join(missing)}; leave it out or set best_effort",
             )
         self._cgroups.make(home.meta.place, home.meta.limits)
-        self._template.seed(home.private, home.meta.uid)
+        self._templates.of(home.meta.build).seed(home.private, home.meta.uid)
+
+    def templates(self) -> tuple[str, ...]:
+        """All that are built."""
+        return self._templates.names()
+
+    def pick(self, template: str) -> str:
+        """The build that is in use."""
+        return self._templates.pick(template)
 
     def remove(self, home: Home) -> None:
         """Remove its groups."""
@@ -152,9 +164,9 @@ class NamespaceBackend:
                 async with asyncio.timeout(REAP_WAIT_S):
                     await child.ended.wait()
 
-    def environment(self, extra: dict[str, str]) -> dict[str, str]:
+    def environment(self, home: Home, extra: dict[str, str]) -> dict[str, str]:
         """What a command finds in its environment."""
-        return {**ENVIRONMENT, **extra}
+        return {**self._templates.environment(home.meta.build, ENVIRONMENT), **extra}
 
     def _sandbox(self, home: Home, binds: "Binds", own: tuple[str, ...]) -> list[str]:
         """Bubblewrap and what every sandbox is made of; `own` is what this start adds."""
@@ -169,7 +181,7 @@ class NamespaceBackend:
             *("--remount-ro", "/dev"),
             *("--bind", binds.source(home.private, "private"), "/tmp"),
             *("--bind", binds.source(home.workspace, "workspace"), WORKSPACE),
-            *self._python(binds),
+            *self._programs(home, binds),
             *own,
             *("--remount-ro", "/", "--chdir", WORKSPACE, "--clearenv"),
         ]
@@ -180,14 +192,15 @@ class NamespaceBackend:
             argv += ["--ro-bind", path, path]
         return argv
 
-    def _python(self, binds: "Binds") -> list[str]:
-        venv = self._template.venv()
-        if venv is None:
-            return []
-        argv = ["--ro-bind", binds.source(venv, "venv"), VENV]
-        base = self._template.base_prefix(venv)
-        if not base.is_relative_to("/usr"):
-            argv += ["--ro-bind", binds.source(base, "base"), str(base)]
+    def _programs(self, home: Home, binds: "Binds") -> list[str]:
+        template, argv = self._templates.of(home.meta.build), []
+        if (venv := template.venv()) is not None:
+            argv += ["--ro-bind", binds.source(venv, "venv"), VENV]
+            base = template.base_prefix(venv)
+            if not base.is_relative_to("/usr"):
+                argv += ["--ro-bind", binds.source(base, "base"), str(base)]
+        if (made := template.made()) is not None:
+            argv += ["--ro-bind" if template.finished else "--bind", binds.source(made, "made"), MADE]
         return argv
 
 

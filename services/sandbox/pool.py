@@ -16,7 +16,7 @@ from agents.contracts.errors import LonghaulError
 from agents.contracts.sandbox import PoolState, SandboxLimits
 from services.sandbox.backend import Backend
 from services.sandbox.home import Home
-from services.sandbox.making import Maker
+from services.sandbox.making import Maker, Programs
 from services.sandbox.supervised.client import Supervisor
 
 ANY = SandboxLimits()
@@ -64,11 +64,15 @@ class Pool:
         self._changed = asyncio.Event()
         self._counts = Counts()
 
-    async def take(self, limits: SandboxLimits) -> Started | None:
-        """One that answers, or None: make one. It is the caller's from here on."""
+    async def take(self, limits: SandboxLimits, programs: Programs) -> Started | None:
+        """One that answers, or None: make one. It is the caller's from here on. All have the default template, and
+        `programs` is its build in use: those with an older one are wanted by nobody any more."""
         ready = self._ready.get(limits)
         while ready:
             found = ready.popleft()  # without a pause before it: nobody else can have it
+            if found.home.meta.build != programs.build:
+                await self.drop(found)
+                continue
             if await self._answers(found):
                 self._counts.warm += 1
                 return found
@@ -134,7 +138,7 @@ class Pool:
 
     async def _made(self, limits: SandboxLimits) -> Started:
         begun = time.monotonic()
-        home = await asyncio.to_thread(self._maker.make, limits)
+        home = await asyncio.to_thread(lambda: self._maker.make(limits, self._maker.programs()))
         try:
             supervisor = await self._backend.start(home, self._epoch)
         except BaseException:

@@ -26,12 +26,13 @@ class Probe:
         self._until = 0.0
 
     async def capabilities(self) -> Capabilities:
-        """What the host can do; `ready` means that a command ran."""
+        """What the host can do; `ready` means that a command ran. Templates are those of this moment."""
         async with self._lock:
             if self._last is None or time.monotonic() >= self._until:
                 self._last = await self._trial()
                 self._until = time.monotonic() + (GOOD_FOR_S if self._last.ready else BAD_FOR_S)
-            return self._last
+            last = self._last
+        return last.model_copy(update={"templates": await asyncio.to_thread(self._backend.templates)})
 
     async def _trial(self) -> Capabilities:
         told = await asyncio.to_thread(self._backend.capabilities)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from agents.contracts.base import UtcTime, Wire
 from agents.contracts.network import NetworkPolicy
-from agents.contracts.sandbox import ExecReason, ExecRequest, FileChange, SandboxLimits, Snapshot
+from agents.contracts.sandbox import DEFAULT_TEMPLATE, ExecReason, ExecRequest, FileChange, SandboxLimits, Snapshot
 from services.storage import NO_SPACE
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -16,7 +16,8 @@ Record = TypeVar("Record", bound=BaseModel)
 
 class Meta(Wire):
     """`meta.json` of a sandbox. `uid` is the user that its commands run as, where the runner is root. `made_as` is the
-    name it was made under, where it was made before anybody asked for it: a claim gives it its id."""
+    name it was made under, where it was made before anybody asked for it: a claim gives it its id. `build` is that of
+    its template; it keeps it when the template is built anew."""
 
     version: int = 1
     id: str
@@ -26,6 +27,8 @@ class Meta(Wire):
     network: NetworkPolicy = NetworkPolicy()
     uid: int | None
     backend: str
+    template: str = DEFAULT_TEMPLATE
+    build: str = ""
     created_at: UtcTime
     made_as: str = ""
 

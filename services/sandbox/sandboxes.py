@@ -13,7 +13,7 @@ from services.sandbox import fences, tree
 from services.sandbox.backend import Backend
 from services.sandbox.execs import Execs
 from services.sandbox.home import Home, load
-from services.sandbox.making import Maker, sound
+from services.sandbox.making import Maker, Programs, sound
 from services.sandbox.pool import Pool, Started
 from services.sandbox.records import sync_folder
 from services.sandbox.snapshots import Snapshots
@@ -79,6 +79,7 @@ class Sandboxes:
             state=state,
             fence=fences.current(home).sandbox,
             backend=meta.backend,
+            template=meta.template,
             created_at=meta.created_at,
         )
 
@@ -90,9 +91,9 @@ class Sandboxes:
         """Make one, or find the one of this id.
 
         Raises:
-            LonghaulError: ``CAPABILITY_MISSING``; ``SANDBOX_UNAVAILABLE`` where the source of a copy stays busy;
-                ``SANDBOX_NOT_FOUND`` where there is no source; ``DISK_FULL``; ``VALIDATION_FAILED`` for another's id;
-                ``SNAPSHOT_NOT_FOUND``, ``SNAPSHOT_FAILED``, ``OBJECTS_UNAVAILABLE`` where it comes from a snapshot.
+            LonghaulError: ``CAPABILITY_MISSING``; ``TEMPLATE_NOT_FOUND``; ``DISK_FULL``; ``SANDBOX_NOT_FOUND`` where
+                there is no source; ``SANDBOX_UNAVAILABLE`` where it stays busy; ``VALIDATION_FAILED`` for another's id;
+                where it comes from a snapshot ``SNAPSHOT_NOT_FOUND``, ``SNAPSHOT_FAILED``, ``OBJECTS_UNAVAILABLE``.
         """
         guard = self.guard(spec.id)
         async with guard.change:
@@ -111,22 +112,26 @@ class Sandboxes:
         if spec.copy_of is not None and spec.snapshot is not None:
             raise LonghaulError(ErrorCode.VALIDATION_FAILED, "a sandbox is a copy or comes from a snapshot, not both")
         if spec.copy_of is None:
-            return await self._give(spec, lambda home: self._fill(home, spec))
+            programs = self._maker.programs(spec.template)
+            return await self._give(spec, programs, lambda home: self._fill(home, spec))
         source = self.find(spec.copy_of)
+        programs = Programs(source.meta.template, source.meta.build)
         async with self.still(source):
-            return await self._give(spec, lambda home: tree.copy(source.workspace, home.workspace, home.meta.uid))
+            return await self._give(
+                spec, programs, lambda home: tree.copy(source.workspace, home.workspace, home.meta.uid)
+            )
 
     def _fill(self, home: Home, spec: SandboxSpec) -> None:
         if spec.snapshot is not None:
             self._snapshots.fill(home, spec.snapshot)
 
-    async def _give(self, spec: SandboxSpec, fill: Callable[[Home], None]) -> Home:
+    async def _give(self, spec: SandboxSpec, programs: Programs, fill: Callable[[Home], None]) -> Home:
         """One that was ready, or a new one; its processes start with its first command then."""
-        if spec.network.allow:
-            return await asyncio.to_thread(self._given, None, spec, fill)
-        started = await self._pool.take(spec.limits)
+        if spec.network.allow or programs != self._maker.programs():
+            return await asyncio.to_thread(self._new, spec, programs, fill)
+        started = await self._pool.take(spec.limits, programs)
         try:
-            given = await asyncio.to_thread(self._given, started, spec, fill)
+            given = await asyncio.to_thread(self._given, started, spec, programs, fill)
         except Exception:
             if started is not None:
                 await self._pool.drop(started)
@@ -136,10 +141,15 @@ class Sandboxes:
         self._pool.want(spec.limits)
         return given
 
-    def _given(self, started: Started | None, spec: SandboxSpec, fill: Callable[[Home], None]) -> Home:
-        if started is not None:
-            return self._maker.give(started.home, spec, fill)
-        home = self._maker.make(spec.limits)
+    def _given(
+        self, started: Started | None, spec: SandboxSpec, programs: Programs, fill: Callable[[Home], None]
+    ) -> Home:
+        if started is None:
+            return self._new(spec, programs, fill)
+        return self._maker.give(started.home, spec, fill)
+
+    def _new(self, spec: SandboxSpec, programs: Programs, fill: Callable[[Home], None]) -> Home:
+        home = self._maker.make(spec.limits, programs)
         try:
             return self._maker.give(home, spec, fill)
         except BaseException:

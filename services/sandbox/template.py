@@ -1,42 +1,88 @@
-"""The template: a read-only virtual environment that every sandbox has first on its PATH.
+"""Templates: what a sandbox's programs are, read-only and first on its PATH. Here built ones are found and read;
+`services.sandbox.templates` makes them.
 
-``python -m services.sandbox.template build DIR`` makes it from requirements-sandbox.lock. Scripts of a virtual
-environment hold absolute paths; inside a sandbox it is always at `VENV`, so they are rewritten to that.
+DIR/current         the build of the template `default` in use: a link
+DIR/named/NAME      the same of every other
+DIR/DIGEST/         a build; once it is there it never changes
+    venv/           a virtual environment, at `VENV` inside
+    made/           what the recipe's commands made, at `MADE` inside
+    build.json      what commands find in their environment; which image has the programs, if one has
 """
 
-import argparse
 import fcntl
-import hashlib
 import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.pip import INTERRUPTED, PipError, install
+from agents.contracts.base import Wire
+from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.sandbox import DEFAULT_TEMPLATE
 
 VENV = "/opt/longhaul/venv"
-LOCK = Path(__file__).parents[2] / "requirements-sandbox.lock"
+MADE = "/opt/longhaul/template"
+FACTS = "build.json"
+BUILDING = "building-"
+"""How the name of a build begins that is not finished yet."""
 CACHE = "matplotlib"
+
+
+class Facts(Wire):
+    """`build.json`: what a build brings beside its files. `image`: an engine's image has the programs."""
+
+    env: dict[str, str] = {}
+    path: tuple[str, ...] = ()
+    image: str | None = None
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """`base` with what the template adds; its folders are first on PATH."""
+        path = ":".join([*self.path, self.env.get("PATH", base.get("PATH", ""))])
+        return {**base, **self.env, "PATH": path}
+
+
+def link_of(name: str) -> str:
+    """The link to the build of a template that is in use, from the templates' folder."""
+    return "current" if name == DEFAULT_TEMPLATE else f"named/{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template's folder. `current` in it is a link to the version in use; versions are never changed."""
+    """A build, as the templates' folder and what of it leads there: by default the one of `default` in use."""
 
     folder: Path
+    link: str = "current"
+
+    @property
+    def at(self) -> Path:
+        """Where it lies, whatever becomes of the link."""
+        return (self.folder / self.link).resolve()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is read-only."""
+        return not self.at.name.startswith(BUILDING)
 
     def venv(self) -> Path | None:
-        """The virtual environment in use."""
-        venv = (self.folder / "current").resolve() / "venv"
-        return venv if venv.is_dir() else None
+        """Its virtual environment."""
+        return _folder(self.at / "venv")
+
+    def made(self) -> Path | None:
+        """What its commands made."""
+        return _folder(self.at / "made")
+
+    def facts(self) -> Facts:
+        """What else it brings."""
+        try:
+            return Facts.model_validate_json((self.at / FACTS).read_bytes())
+        except FileNotFoundError:
+            return Facts()
 
     def missing(self) -> str | None:
         """What to do where there is no template."""
         if self.venv() is not None:
             return None
-        return f"no template at {self.folder}: python -m services.sandbox.template build {self.folder}"
+        return f"no template at {self.folder}: run `make setup`, or `longhaul template build`"
 
     @staticmethod
     def base_prefix(venv: Path) -> Path:
@@ -48,7 +94,7 @@ class Template:
         home = private / "home"
         target = home / CACHE
         target.mkdir(parents=True, exist_ok=True)
-        source = (self.folder / "current").resolve() / CACHE
+        source = self.at / CACHE
         for file in source.iterdir() if source.is_dir() else ():
             if file.is_file():
                 shutil.copyfile(file, target / file.name)
@@ -57,120 +103,85 @@ class Template:
                 os.chown(path, uid, uid)
 
 
-def version_of(lock: Path) -> str:
-    """The name of the version that a lock and this interpreter give."""
-    text = lock.read_bytes() + f"{sys.version}|{sys.base_prefix}|2".encode()
-    return hashlib.sha256(text).hexdigest()[:16]
+class Templates:
+    """The built ones, for a runner. What it has given away stays until the process ends: each build is locked, and
+    `prune` leaves such a one alone. `images`: whether there is an engine, on which an image can be a template."""
+
+    def __init__(self, folder: Path, *, images: bool = False) -> None:
+        self._folder = folder
+        self._images = images
+        self._held: dict[str, int] = {}
+        self._facts: dict[str, Facts] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Those that a sandbox can have here."""
+        links = self._folder / "named"
+        named = sorted(os.listdir(links)) if links.is_dir() else []
+        return tuple(name for name in (DEFAULT_TEMPLATE, *named) if self._usable(Template(self._folder, link_of(name))))
+
+    def pick(self, name: str) -> str:
+        """The build that a new sandbox of this template gets.
+
+        Raises:
+            LonghaulError: ``TEMPLATE_NOT_FOUND``, with those that there are.
+        """
+        for _ in range(3):  # one that is just being replaced and pruned is there anew
+            found = Template(self._folder, link_of(name))
+            if self._usable(found) and self._hold(found.at.name):
+                return found.at.name
+        raise not_found(name, self.names())
+
+    def of(self, build: str) -> Template:
+        """The template of a sandbox. One that was made before builds were noted has the present default.
+
+        Raises:
+            LonghaulError: ``TEMPLATE_NOT_FOUND``: its build was taken away.
+        """
+        if not build or build.startswith(BUILDING):
+            return Template(self._folder, build or link_of(DEFAULT_TEMPLATE))
+        if not self._hold(build):
+            raise LonghaulError(
+                ErrorCode.TEMPLATE_NOT_FOUND, f"this sandbox's template ({build}) is not there any more"
+            )
+        return Template(self._folder, build)
+
+    def environment(self, build: str, base: Mapping[str, str]) -> dict[str, str]:
+        """What commands find in the environment of a sandbox; raises as `of`."""
+        if (facts := self._facts.get(build)) is None:
+            facts = self.of(build).facts()
+            if build:
+                self._facts[build] = facts
+        return facts.environment(base)
+
+    def _usable(self, template: Template) -> bool:
+        if template.venv() is not None:
+            return True
+        return self._images and template.at.is_dir() and template.facts().image is not None
+
+    def _hold(self, build: str) -> bool:
+        """Lock a build for as long as this process lives; False where it is not there."""
+        if build in self._held:
+            return True
+        try:
+            fd = os.open(self._folder / build, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if not (self._folder / build).is_dir():  # it was pruned meanwhile
+            os.close(fd)
+            return False
+        self._held[build] = fd
+        return True
 
 
-def build(folder: Path, lock: Path) -> Path:
-    """Make the version for `lock` where it is missing, put it in use, remove older ones but one.
-
-    Raises:
-        FileNotFoundError: there is no such lock.
-        PipError: the packages could not be installed; says what to do.
-        subprocess.CalledProcessError: the environment could not be made.
-    """
-    version = version_of(lock)
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)
-    with open(folder / "lock", "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        target = folder / version
-        if not target.is_dir():
-            building = folder / f"building-{version}"
-            shutil.rmtree(building, ignore_errors=True)
-            _make(building, lock)
-            building.rename(target)
-        _use(folder, version)
-    return target
+def not_found(name: str, names: tuple[str, ...]) -> LonghaulError:
+    """There is no such template."""
+    known = ", ".join(names) or "none is built"
+    return LonghaulError(
+        ErrorCode.TEMPLATE_NOT_FOUND,
+        f"there is no template {name} here; there are: {known} (`longhaul template list` shows all recipes)",
+    )
 
 
-def _make(building: Path, lock: Path) -> None:
-    venv = building / "venv"
-    building.mkdir(mode=0o755)
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    python = str(venv / "bin" / "python")
-    pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    if lock.read_text().strip():
-        install(python, ["-r", str(lock)], what="The sandboxes' packages", folder=building)
-    _warm(building, python)
-    installed = subprocess.run([*pip, "list", "--format=freeze"], check=True, capture_output=True, text=True).stdout
-    (building / "packages.txt").write_text(installed)
-    tools = [line.partition("==")[0] for line in installed.splitlines() if line.startswith(("pip==", "setuptools=="))]
-    subprocess.run([*pip, "uninstall", "--quiet", "--yes", *tools], check=True)
-    _rewrite_scripts(venv)
-    subprocess.run([python, "-m", "compileall", "-q", "-j", "2", str(venv / "lib")], check=False)
-    for path in venv.rglob("*"):
-        if not path.is_symlink():
-            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
-
-
-def _warm(building: Path, python: str) -> None:
-    """Let matplotlib, where it is there, look at its fonts once and for all."""
-    env = {"PATH": "/usr/bin:/bin", "MPLCONFIGDIR": str(building / CACHE), "HOME": str(building)}
-    subprocess.run([python, "-c", "import matplotlib.font_manager"], env=env, check=False, stderr=subprocess.DEVNULL)
-
-
-def _rewrite_scripts(venv: Path) -> None:
-    here = str(venv).encode()
-    for path in (venv / "bin").iterdir():
-        if path.name.lower().startswith(("activate", "pip")):
-            path.unlink()
-        elif not path.is_symlink() and (text := path.read_bytes()).startswith(b"#!"):
-            path.write_bytes(text.replace(here, VENV.encode(), 1))
-
-
-def _use(folder: Path, version: str) -> None:
-    link = folder / "current"
-    before = os.readlink(link) if link.is_symlink() else None
-    if before != version:
-        temporary = folder / f"current.{os.getpid()}.tmp"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(version)
-        temporary.rename(link)
-    keep = {version, before}  # the one before may still be mounted in a running sandbox
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink() and path.name not in keep:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def check(folder: Path, lock: Path) -> str | None:
-    """What is wrong with a template, or None: it is there, of this lock and of this interpreter."""
-    template = Template(folder)
-    if (missing := template.missing()) is not None:
-        return missing
-    if (folder / "current").resolve().name != version_of(lock):
-        return f"the template at {folder} was made for other packages or another Python; build it again"
-    return None
-
-
-def _build(folder: Path, lock: Path) -> int:
-    try:
-        print(build(folder, lock))
-    except (PipError, OSError, subprocess.CalledProcessError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("Interrupted. `make setup` builds the template anew.", file=sys.stderr)
-        return INTERRUPTED
-    return 0
-
-
-def main() -> None:
-    """``build DIR`` or ``check DIR``, both with ``[--lock FILE]``; `check` exits with 1 where it has to be built."""
-    parser = argparse.ArgumentParser(prog="services.sandbox.template")
-    parser.add_argument("action", choices=["build", "check"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--lock", type=Path, default=LOCK)
-    options = parser.parse_args()
-    if not options.lock.is_file():
-        parser.error(f"{options.lock} is missing: it lists the packages of the sandbox template")
-    if options.action == "build":
-        sys.exit(_build(options.folder.resolve(), options.lock))
-    if (wrong := check(options.folder.resolve(), options.lock)) is not None:
-        sys.exit(wrong)
-
-
-if __name__ == "__main__":
-    main()
+def _folder(path: Path) -> Path | None:
+    return path if path.is_dir() else None

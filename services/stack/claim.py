@@ -15,7 +15,7 @@ FORMAT = 1
 _FRESH = frozenset({"lost+found"})
 """What a directory may hold and still count as empty."""
 _OURS = frozenset({"longhaul", "temporal-bin"})
-_OF_A_TEMPLATE = ("lock", "current")
+_OF_A_TEMPLATE = ("lock", "current", "recipes")
 
 
 def check_place(root: Path, meta: Mapping[str, object]) -> None:

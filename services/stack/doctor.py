@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from services.sandbox.supervisor.build import program
-from services.sandbox.template import LOCK, Template, version_of
+from services.sandbox.template import Template
+from services.sandbox.templates.recipe import TemplateError, check
 from services.stack import ports
 from services.stack.errors import StackError
 from services.stack.layout import CHECKOUT, DataDir
@@ -155,13 +156,13 @@ def _sysctl(line: str) -> str:
 
 
 def _template(folder: Path) -> Finding:
-    template, remedy = Template(folder), "Run `make setup` (or `longhaul template`)."
-    venv = template.venv()
-    if venv is None:
-        return Finding(False, "template", f"none at {folder}", remedy)
-    if LOCK.is_file() and venv.parent.name != version_of(LOCK):
-        return Finding(False, "template", f"{folder} is of another version", remedy)
-    return Finding(True, "template", str(venv))
+    try:
+        wrong = check(folder)
+    except TemplateError as fault:
+        return Finding(False, "template", str(fault), "Mend the recipe; docs/how-to/templates.md says what it holds.")
+    if wrong is not None:
+        return Finding(False, "template", wrong, "Run `make setup` (or `longhaul template build`).")
+    return Finding(True, "template", str(Template(folder).at))
 
 
 def _supervisor(folder: Path) -> Finding:

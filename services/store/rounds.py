@@ -17,6 +17,7 @@ from agents.contracts.ids import Role, short_digest
 from agents.contracts.message import name_of
 from agents.contracts.plan import Plan, StoredPlan
 from agents.contracts.run import AgentRef, PlanShape, StepShape, TaskRef
+from agents.contracts.sandbox import DEFAULT_TEMPLATE
 from agents.contracts.task import Limits, TaskStatus
 from agents.contracts.trajectory import Brief, StepReport
 from services.store.database import Database
@@ -61,6 +62,7 @@ class SqlRounds:
             reports=reports,
             tools=row.spec.get("tools", {}),
             network=tuple(row.spec.get("network", {}).get("allow", ())),
+            template=row.spec.get("template", DEFAULT_TEMPLATE),
         )
 
     async def outcome(self, ref: AgentRef) -> str:

@@ -12,7 +12,7 @@ from agents.contracts.base import read_stored
 from agents.contracts.event import SandboxClaimed, TaskStarted
 from agents.contracts.network import NetworkPolicy
 from agents.contracts.run import Controls, TaskEnd, TaskRef, TaskStart
-from agents.contracts.sandbox import SandboxInfo, SandboxLimits, SandboxState
+from agents.contracts.sandbox import DEFAULT_TEMPLATE, SandboxInfo, SandboxLimits, SandboxState
 from agents.contracts.task import InputFile, Limits, Repo, TaskStatus
 from services.store import files
 from services.store.database import Database
@@ -76,6 +76,7 @@ class SqlTasks:
                 files=tuple(placed),
                 sandbox=read_stored(SandboxLimits, spec.get("sandbox", {})),
                 network=read_stored(NetworkPolicy, spec.get("network", {})),
+                template=spec.get("template", DEFAULT_TEMPLATE),
             )
 
     async def expect(self, task: TaskRef, sandbox_id: str, purpose: Literal["workspace", "clean_copy"]) -> None:

@@ -68,6 +68,7 @@ WALL_CLOCK = {
     "services/sandbox/capture.py": "compared with the times of files",
     "services/sandbox/execs.py": "when a command was asked for",
     "services/sandbox/making.py": "when a sandbox was made",
+    "services/sandbox/templates/setup.py": "when the sandbox was made in which a template is set up",
     "services/stack/probe.py": "signatures of S3 have a date",
     "services/stack/status.py": "the age that a person is shown, never below nothing",
     "services/stack/supervise.py": "since when a process is in its state, for a person",

@@ -96,6 +96,7 @@ class ReviewActivities:
             fence=SANDBOX_FENCE,
             limits=inputs.sandbox,
             network=inputs.network,
+            template=inputs.template,
             copy_of=workspace_id(task),
         )
         await self._tasks.expect(task, name, "clean_copy")

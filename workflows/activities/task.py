@@ -68,6 +68,7 @@ class TaskActivities:
             fence=SANDBOX_FENCE,
             limits=inputs.sandbox,
             network=inputs.network,
+            template=inputs.template,
         )
         await self._tasks.expect(task, name, "workspace")
         await self._tasks.claim(task, await self._runner.create(spec))

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from services.sandbox.client import RunnerClient
-from services.sandbox.template import LOCK, Template, build, check
+from services.sandbox.template import Template
+from services.sandbox.templates.build import build
+from services.sandbox.templates.recipe import Recipe, check
 from services.stack.layout import default_data_dir
 from tests.contract.sandbox.runner import Box, RunnerProcess, identities, make_box
 
@@ -16,14 +18,12 @@ from tests.contract.sandbox.runner import Box, RunnerProcess, identities, make_b
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The installed template, or a bare one (an interpreter, no packages) where it was not built."""
     installed = Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template")
-    if check(installed, LOCK) is None:
+    if check(installed) is None:
         return installed
     folder = tmp_path_factory.mktemp("template")
-    empty = folder / "empty.lock"
-    empty.touch()
     for part in (folder, *folder.parents[:2]):
         part.chmod(0o755)
-    build(folder, empty)
+    build(folder, Recipe(name="default"))
     return folder
 
 

@@ -19,6 +19,7 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.sandbox import SandboxLimits
 from services.sandbox.cgroups import detect
 from services.sandbox.home import FOLDERS, OWNED, Home
+from services.sandbox.inside import ENVIRONMENT
 from services.sandbox.namespace import NamespaceBackend, find_bwrap
 from services.sandbox.records import Meta
 from services.sandbox.supervised.launch import IN_USE, Launch
@@ -125,7 +126,7 @@ async def place(tools: Tools) -> AsyncIterator[Place]:
 
 
 def order(place: Place, name: str, command: str, timeout_s: float = 20) -> Order:
-    return Order(name, (command,), shell=True, env=place.backend.environment({}), merge=True, timeout_s=timeout_s)
+    return Order(name, (command,), shell=True, env=ENVIRONMENT, merge=True, timeout_s=timeout_s)
 
 
 async def test_commands_are_as_confined_as_ever_and_share_one_sandbox(place: Place) -> None:

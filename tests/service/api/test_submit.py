@@ -206,6 +206,24 @@ async def test_a_network_where_sandboxes_can_have_one_and_where_not(
         assert row["spec"]["network"] == {"allow": ["pypi.org", "*.example.org:443"]}
 
 
+async def test_a_template_that_is_built_and_one_that_is_not(own_api: ApiProcess, db: Database) -> None:
+    own_api.settings = own_api.settings.model_copy(update={"runner_port": free_port()})
+    own_api.start()
+    can = Capabilities(backend="namespace", ready=True, limits=(), templates=("default", "standard_dev"))
+    async with (await make_tenant(db, own_api.url)).http() as http:
+        await submit(http, template="default")  # comes with every installation: nobody is asked
+        nobody = await http.post("/v1/tasks", json={**SPEC, "template": "standard_dev"})
+        assert (nobody.status_code, nobody.json()["code"]) == (503, "RUNNER_UNAVAILABLE")
+        async with runner(own_api.settings.runner_port, can):
+            task_id = await submit(http, template="standard_dev")
+            refused = await http.post("/v1/tasks", json={**SPEC, "template": "other"})
+        assert (await row_of(db, task_id))["spec"]["template"] == "standard_dev"
+        assert (refused.status_code, refused.json()["code"]) == (422, "TEMPLATE_NOT_FOUND")
+        assert "default, standard_dev" in refused.json()["detail"]
+        no_name = await http.post("/v1/tasks", json={**SPEC, "template": "../other"})
+        assert (no_name.status_code, no_name.json()["errors"][0]["field"]) == (422, "template")
+
+
 async def test_cancel(http: httpx.AsyncClient, db: Database, writer: Writer) -> None:
     task_id = await submit(http)
     await writer.admit(task_id)

@@ -45,6 +45,12 @@ def test_every_role_knows_the_network_where_there_is_one(role: Role) -> None:
     assert "network" not in told(role)
 
 
+@pytest.mark.parametrize("role", Role)
+def test_every_role_knows_that_the_programs_are_others(role: Role) -> None:
+    assert "those of the template `standard_dev`" in told(role, template="standard_dev")
+    assert "template" not in told(role)
+
+
 def test_the_planner_plans_from_the_task_alone() -> None:
     text = told(Role.PLANNER)
     assert text.endswith("# Now\nPlan this task.")

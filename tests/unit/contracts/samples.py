@@ -116,6 +116,7 @@ STORED: list[BaseModel] = [
         sandbox_id="sbx_1",
         sandbox_fence=1,
         network=("pypi.org",),
+        template="standard_dev",
     ),
     task.TaskSpec(
         instruction="Repair the parser.",
@@ -127,6 +128,7 @@ STORED: list[BaseModel] = [
         limits=LIMITS,
         sandbox=sandbox.SandboxLimits(memory_mb=512, cpu=1.5, disk_mb=1_024, pids=100, best_effort=True),
         network=network.NetworkPolicy(allow=("pypi.org", "*.example.org:443")),
+        template="standard_dev",
         metadata={"ticket": "17"},
     ),
     approval.Approval(

@@ -50,7 +50,13 @@ class Nothing:
 
     async def stop(self, home: Home) -> None: ...
 
-    def environment(self, extra: dict[str, str]) -> dict[str, str]:
+    def templates(self) -> tuple[str, ...]:
+        return ()
+
+    def pick(self, template: str) -> str:
+        return ""
+
+    def environment(self, home: Home, extra: dict[str, str]) -> dict[str, str]:
         return extra
 
     def remove(self, home: Home) -> None: ...

@@ -12,8 +12,7 @@ import pytest
 
 from services.pip import LOG, MARK, PipError, install
 from services.sandbox.supervisor.build import program
-from services.sandbox.template import LOCK as PACKAGES
-from services.sandbox.template import version_of
+from services.sandbox.templates.recipe import find
 from services.stack.layout import CHECKOUT
 
 pytestmark = pytest.mark.timeout(280)  # a virtual environment takes its time on a busy machine
@@ -76,22 +75,24 @@ def test_an_interruption_leaves_the_mark(tmp_path: Path) -> None:
 
 
 def test_a_template_without_network_is_one_message(tmp_path: Path) -> None:
-    lock = tmp_path / "sandbox.lock"
-    lock.write_text("a-package-that-is-not-installed==1.0\n")
-    arguments = ["build", str(tmp_path / "template"), "--lock", str(lock)]
-    done = run("services.sandbox.template", *arguments, env=NOWHERE)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: The sandboxes' packages could not be downloaded")
+    folder = tmp_path / "template"
+    (folder / "recipes").mkdir(parents=True)
+    recipe = 'name = "default"\npackages = ["a-package-that-is-not-installed==1.0"]\n'
+    (folder / "recipes" / "default.toml").write_text(recipe)
+    env = NOWHERE | {"LONGHAUL_RUNNER_TEMPLATE_DIR": str(folder)}
+    done = run("services.cli.main", "template", "build", env=env)
+    assert done.returncode == 3
+    assert done.stderr.startswith("Error: The packages of the sandboxes' template default could not be downloaded")
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "template" / "current").exists()
+    assert not (folder / "current").exists()
 
 
 def test_setup_fails_loudly_where_the_supervisor_cannot_be_built(tmp_path: Path) -> None:
     """No compiler, and no network to fetch one: without the program no command could ever run."""
-    (tmp_path / version_of(PACKAGES) / "venv").mkdir(parents=True)  # the packages are there
+    (tmp_path / find(tmp_path, "default").digest / "venv").mkdir(parents=True)  # the packages are there
     env = {**NOWHERE, "PATH": str(tmp_path), "LONGHAUL_RUNNER_TEMPLATE_DIR": str(tmp_path)}
-    done = run("services.cli.main", "template", env=env)
-    assert done.returncode == 1
+    done = run("services.cli.main", "template", "build", env=env)
+    assert done.returncode == 3
     assert "A compiler for the sandboxes' supervisor could not be downloaded" in done.stderr
     assert "apt install gcc" in done.stderr
     assert "Traceback" not in done.stderr
@@ -99,8 +100,8 @@ def test_setup_fails_loudly_where_the_supervisor_cannot_be_built(tmp_path: Path)
 
 
 def test_setup_builds_the_supervisor(tmp_path: Path) -> None:
-    (tmp_path / version_of(PACKAGES) / "venv").mkdir(parents=True)
-    done = run("services.cli.main", "template", env={"LONGHAUL_RUNNER_TEMPLATE_DIR": str(tmp_path)})
+    (tmp_path / find(tmp_path, "default").digest / "venv").mkdir(parents=True)
+    done = run("services.cli.main", "template", "build", env={"LONGHAUL_RUNNER_TEMPLATE_DIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert os.access(program(tmp_path), os.X_OK)
 
