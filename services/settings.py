@@ -58,6 +58,8 @@ class Settings(BaseSettings):
     runner_template_dir: Path = Path(".longhaul/template")
     runner_pipe_fd: int = -1
     runner_pool: int = Field(default=4, ge=0, le=1_000)
+    runner_private_hosts: str = ""
+    runner_credentials_file: Path | None = None
     # models: any OpenAI-compatible endpoint; the replay engine beside it
     model_base_url: str = ""
     model_api_key: SecretStr = SecretStr("")

@@ -27,6 +27,7 @@ SPEC_EXAMPLES = {
             "repo": {"file_id": "file_01J9ZK3V8Q4T5W6X7Y8Z9A0B1C"},
             "checks": ["python -m pytest -q"],
             "limits": {"tokens": 500_000, "wall_s": 1_800},
+            "network": {"allow": ["pypi.org", "files.pythonhosted.org"]},
             "metadata": {"ticket": "OPS-7"},
         },
     },

@@ -14,6 +14,7 @@ from services.sandbox.home import Home
 from services.sandbox.intents import Intents
 from services.sandbox.journal import Entry
 from services.sandbox.live import Live, instance_of
+from services.sandbox.network import WayOut
 from services.sandbox.records import Intent
 from services.sandbox.run import Outcome, Run, killed
 from services.sandbox.supervised.client import Supervisor
@@ -30,10 +31,19 @@ class Execs:
     """Of every sandbox that runs one link and the commands under way; the rest is on disk. `epoch` is this start of
     the runner's: whoever was here before is replaced."""
 
-    def __init__(self, backend: Backend, intents: Intents, epoch: int = 1, *, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        intents: Intents,
+        epoch: int = 1,
+        way_out: WayOut | None = None,
+        *,
+        idle_s: float = IDLE_S,
+    ) -> None:
         self._backend = backend
         self._intents = intents
         self._epoch = epoch
+        self._way_out = way_out or WayOut()
         self._idle_s = idle_s
         self._lives: dict[str, Live] = {}
         self.closing = asyncio.Event()
@@ -42,7 +52,7 @@ class Execs:
     def _live(self, home: Home) -> Live:
         found = self._lives.get(home.meta.id)
         if found is None:
-            found = self._lives[home.meta.id] = Live(home, self._backend, self._epoch)
+            found = self._lives[home.meta.id] = Live(home, self._backend, self._epoch, self._way_out)
         found.used_at = asyncio.get_running_loop().time()
         return found
 
@@ -214,7 +224,7 @@ def _over(entry: Entry) -> tuple[Intent | None, Outcome | None]:
     if ended is not None and ended.reason == "spawn_failed":
         entry.remove()
         return None, None
-    return intent, Outcome(ended, entry.kept()) if ended is not None else None
+    return intent, Outcome(ended, entry.kept(), entry.denied()) if ended is not None else None
 
 
 def _same(intent: Intent | None, request: ExecRequest) -> None:

@@ -1,6 +1,7 @@
 """The journal of commands, as it is on disk: what was asked, how it ended, what it printed.
 
 execs/DIGEST/intent.json   what was asked, and under which supervisor; durable before anything is started (intents.py)
+execs/DIGEST/denied.json   connections that were refused while it ran; not there where there were none
 execs/DIGEST/output.bin    what is kept of the output (see `Kept`); not there where there was none
 execs/DIGEST/exit.json     how it ended: whole or not there, the commit point
 
@@ -17,8 +18,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from agents.contracts.network import Denial
 from agents.contracts.sandbox import OUTPUT_CAP_BYTES
-from services.sandbox.records import Ended, Intent, Record, read, sync_folder
+from services.sandbox.records import Denied, Ended, Intent, Record, read, sync_folder
 
 _TOTAL = struct.Struct("<Q")
 
@@ -80,6 +82,15 @@ class Entry:
         finally:
             os.close(fd)
         temporary.rename(self.folder / name)
+
+    def denied(self) -> tuple[Denial, ...]:
+        """What was refused to it."""
+        found = _sound(self.folder / "denied.json", Denied)
+        return found.denied if found is not None else ()
+
+    def deny(self, denied: tuple[Denial, ...]) -> None:
+        """Note what was refused to it, all of it so far. Raises OSError."""
+        self._replace("denied.json", Denied(denied=denied).model_dump_json().encode())
 
     def kept(self) -> "Kept":
         """What is kept of its output."""

@@ -5,11 +5,15 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.network import Denial
+from services.sandbox import network
 from services.sandbox.backend import Backend
 from services.sandbox.home import Home
 from services.sandbox.journal import Entry
+from services.sandbox.network import WayOut
 from services.sandbox.run import GRACE_S, Outcome, Run, killed, lost, order, outcome
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.command import Command
@@ -27,13 +31,14 @@ _LOG = logging.getLogger(__name__)
 class Live:
     """`lock` is held by whoever finds, starts or ends the supervisor, or starts a command under it."""
 
-    def __init__(self, home: Home, backend: Backend, epoch: int) -> None:
+    def __init__(self, home: Home, backend: Backend, epoch: int, way_out: WayOut) -> None:
         self.home = home
         self.lock = asyncio.Lock()
         self.runs: dict[str, Run] = {}
         self.used_at = asyncio.get_running_loop().time()
         self._backend = backend
         self._epoch = epoch
+        self._way_out = way_out
         self._supervisor: Supervisor | None = None
         self._following: set[asyncio.Task[None]] = set()
 
@@ -78,6 +83,7 @@ class Live:
             await before.close()
         if supervisor is None:
             return None
+        self._way_out.join(self.home, supervisor, self._denied)
         try:
             async with asyncio.timeout(ANSWER_S):
                 for told in await supervisor.list():
@@ -88,6 +94,11 @@ class Live:
             raise
         self._supervisor = supervisor
         return supervisor
+
+    def _denied(self, denial: Denial) -> None:
+        """Whose connection it was is not known: it is told of every command that runs now."""
+        for run in self.runs.values():
+            run.deny(denial)
 
     async def _take_in(self, supervisor: Supervisor, name: str) -> None:
         """A command that another runner started: followed, or forgotten where its end is on disk."""
@@ -107,7 +118,8 @@ class Live:
                 ``SANDBOX_UNAVAILABLE``: it may have been started; ask again.
         """
         request = run.intent.request
-        asked = order(run.entry.name, request, self._backend.environment(self.home, request.env))
+        env = {**network.environment(self.home.meta.network), **request.env}
+        asked = order(run.entry.name, request, self._backend.environment(self.home, env))
         try:
             async with asyncio.timeout(ANSWER_S):
                 run.command = await supervisor.start(asked)
@@ -140,7 +152,7 @@ class Live:
         return run
 
     async def _to_its_end(self, run: Run) -> None:
-        told = await self._finished(run)
+        told = replace(await self._finished(run), denied=run.denied)
         if told.ended.reason == "spawn_failed":  # forgotten first: an intent that is left over may be started
             await self._forget(run)
             await asyncio.to_thread(run.entry.remove)

@@ -18,10 +18,14 @@ from aiohttp import web
 from services.sandbox import beneath
 from services.sandbox.app import Routes, build_app
 from services.sandbox.cgroups import detect
+from services.sandbox.egress.addresses import Hosts, private_hosts
+from services.sandbox.egress.credentials import read_credentials
+from services.sandbox.egress.proxy import World
 from services.sandbox.execs import Execs
 from services.sandbox.intents import Intents
 from services.sandbox.making import Maker
 from services.sandbox.namespace import NamespaceBackend, find_bwrap
+from services.sandbox.network import WayOut
 from services.sandbox.pool import Pool
 from services.sandbox.probe import Probe
 from services.sandbox.records import next_epoch
@@ -40,7 +44,7 @@ HEAD_ROOM = 0.1
 _LOG = logging.getLogger("services.sandbox")
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, way_out: WayOut) -> None:
     """Run until told to stop."""
     data_dir = settings.runner_data_dir.resolve()
     stop = asyncio.Event()
@@ -53,7 +57,7 @@ async def serve(settings: Settings) -> None:
     )
     backend.setup()
     epoch, storage, intents = next_epoch(data_dir), storage_of(settings), Intents(data_dir)
-    execs = Execs(backend, intents, epoch)
+    execs = Execs(backend, intents, epoch, way_out)
     snapshots = Snapshots(shelves(settings, connections=32))
     maker = Maker(data_dir, backend)
     maker.prepare()
@@ -122,6 +126,16 @@ def hold(data_dir: Path) -> int:
     return fd
 
 
+def way_out_of(settings: Settings) -> WayOut:
+    """What sandboxes may reach here; SystemExit where the operator's settings cannot be used."""
+    try:
+        hosts = Hosts(private_hosts(settings.runner_private_hosts))
+        credentials = read_credentials(settings.runner_credentials_file)
+    except ValueError as error:
+        sys.exit(f"LONGHAUL_RUNNER_PRIVATE_HOSTS or LONGHAUL_RUNNER_CREDENTIALS_FILE: {error}")
+    return WayOut(World(hosts.resolve, hosts.judge), credentials)
+
+
 def more_files() -> None:
     """Each sandbox that runs is a descriptor; what is usual at first is soon used up."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -136,10 +150,11 @@ def main() -> None:
         sys.exit("LONGHAUL_RUNNER_TOKEN is not set")
     if not beneath.supported():
         sys.exit("this kernel has no openat2: Linux 5.6 or later is needed")
+    way_out = way_out_of(settings)
     more_files()
     held = hold(settings.runner_data_dir.resolve())
     try:
-        asyncio.run(serve(settings))
+        asyncio.run(serve(settings, way_out))
     finally:
         os.close(held)
 

@@ -14,6 +14,7 @@ from services.sandbox import seccomp
 from services.sandbox.cgroups import Cgroups
 from services.sandbox.home import Home
 from services.sandbox.inside import ENVIRONMENT, SHM_BYTES, configuration, copy, links, programs, replace, write_etc
+from services.sandbox.network import arguments
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.launch import LAST_FD, LEASH_FD, LISTEN_FD, SECCOMP_FD, STAGE, Launch
 from services.sandbox.supervised.spawner import Child, Spawner
@@ -73,6 +74,7 @@ class NamespaceBackend:
             backend=self.name,
             ready=missing is None,
             limits=self._cgroups.supported,
+            network=True,
             detail=missing or "",
         )
 
@@ -128,6 +130,7 @@ class NamespaceBackend:
                 *("--", SUPERVISOR, "--outside-pid-ns", str(os.stat("/proc/self/ns/pid").st_ino)),
                 *("--listen", str(LISTEN_FD), "--root", WORKSPACE, "--nproc", str(NPROC), "--nofile", str(NOFILE)),
                 *("--linger", str(LINGER_S), "--last", str(LAST_FD), *(("--oom", OOM) if oom else ())),
+                *arguments(home.meta.network),
                 *(("--leash", str(LEASH_FD)) if self._pipe_fd >= 0 else ()),
             ],
             folder=str(home.root),

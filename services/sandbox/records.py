@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel
 
 from agents.contracts.base import UtcTime, Wire
-from agents.contracts.network import NetworkPolicy
+from agents.contracts.network import Denial, NetworkPolicy
 from agents.contracts.sandbox import DEFAULT_TEMPLATE, ExecReason, ExecRequest, FileChange, SandboxLimits, Snapshot
 from services.storage import NO_SPACE
 
@@ -64,6 +64,12 @@ class Ended(Wire):
     total_bytes: int = 0
     duration_ms: int = 0
     started_at: float
+
+
+class Denied(Wire):
+    """`denied.json` of an exec."""
+
+    denied: tuple[Denial, ...]
 
 
 class Epoch(Wire):

@@ -1,12 +1,14 @@
 """One command as the runner has it: under way in its sandbox, or over."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.sandbox import ExecReason, ExecRequest, ExecState, ExecStatus
+from agents.contracts.network import Denial
+from agents.contracts.sandbox import MAX_DENIALS, ExecReason, ExecRequest, ExecState, ExecStatus
 from services.sandbox.journal import Entry, Kept
 from services.sandbox.records import Ended, Intent
 from services.sandbox.supervised.client import Finished
@@ -20,10 +22,11 @@ GRACE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended, and what is kept of its output."""
+    """How a command ended, what is kept of its output, and what was refused to it."""
 
     ended: Ended
     kept: Kept = field(default_factory=Kept)
+    denied: tuple[Denial, ...] = ()
 
 
 class Run:
@@ -33,7 +36,16 @@ class Run:
         self.entry = entry
         self.intent = intent
         self.command = command
+        self.denied = entry.denied() if command is not None else ()
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def deny(self, denial: Denial) -> None:
+        """Note that a connection was refused while it ran: the same one once, and not without end."""
+        if denial in self.denied or len(self.denied) >= MAX_DENIALS:
+            return
+        self.denied += (denial,)
+        with contextlib.suppress(OSError):  # on a full disk it is told only by this runner
+            self.entry.deny(self.denied)
 
     def end(self, outcome: Outcome) -> "Run":
         """Tell everybody who waits."""
@@ -70,6 +82,7 @@ def _status(request: ExecRequest, outcome: Outcome, *, started: bool) -> ExecSta
         truncated=truncated,
         started_at=datetime.fromtimestamp(ended.started_at, UTC),
         duration_ms=ended.duration_ms,
+        denied=outcome.denied,
     )
 
 

@@ -111,6 +111,10 @@ class Sandboxes:
     async def _make(self, spec: SandboxSpec) -> Home:
         if spec.copy_of is not None and spec.snapshot is not None:
             raise LonghaulError(ErrorCode.VALIDATION_FAILED, "a sandbox is a copy or comes from a snapshot, not both")
+        if spec.network.allow and not self._backend.capabilities().network:
+            raise LonghaulError(
+                ErrorCode.CAPABILITY_MISSING, f"sandboxes of this host ({self._backend.name}) have no network"
+            )
         if spec.copy_of is None:
             programs = self._maker.programs(spec.template)
             return await self._give(spec, programs, lambda home: self._fill(home, spec))

@@ -24,7 +24,13 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     "migrate": ("PG_",),
 }
 """Beginnings of the variables that a role gets; it can lose no secret that it never had."""
-_THEIRS = ("LONGHAUL_MODEL_", "LONGHAUL_APPROVAL_", "LONGHAUL_RUNNING_TASKS")
+_THEIRS = (
+    "LONGHAUL_MODEL_",
+    "LONGHAUL_APPROVAL_",
+    "LONGHAUL_RUNNING_TASKS",
+    "LONGHAUL_RUNNER_PRIVATE_HOSTS",
+    "LONGHAUL_RUNNER_CREDENTIALS_FILE",
+)
 """What the user sets for our processes."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 _PASSED_ON = (*_PROXIES, "SSL_CERT_FILE", "SSL_CERT_DIR")

@@ -15,7 +15,7 @@
 #define MAX_CHANNELS 128
 #define CHUNK 32768u
 #define TURN 4          /* chunks of one channel before the others get their turn */
-#define ACCEPTS 32      /* in a row */
+#define BURST 64        /* new ones in PAUSE_US: each is work for the controller, which has other sandboxes too */
 #define PAUSE_US 100000u
 
 struct channel {
@@ -31,7 +31,7 @@ struct channel {
 static struct channel channels[MAX_CHANNELS];
 static struct watch listener;
 static uint32_t last_number, many;
-static uint64_t listen_at = NEVER; /* no descriptor was free: look again then */
+static uint64_t listen_at = NEVER; /* too many came at once, or no descriptor was free: look again then */
 static bool starved;
 
 static void reset_on_close(int fd) {
@@ -51,7 +51,7 @@ static void drop(struct channel *c, bool reset) {
     buffer_free(&c->out);
     c->number = 0;
     many--;
-    watch_want(&listener, EPOLLIN);
+    if (listen_at == NEVER) watch_want(&listener, EPOLLIN);
 }
 
 static void over(struct channel *c, bool reset) {
@@ -142,23 +142,43 @@ static void open_channel(int fd) {
     go_on(c);
 }
 
+static void pause_listening(void) {
+    listen_at = now_us() + PAUSE_US;
+    watch_want(&listener, 0);
+}
+
+static uint32_t *came_lately(void) {
+    static uint64_t since;
+    static uint32_t came;
+    uint64_t now = now_us();
+    if (now - since >= PAUSE_US) {
+        since = now;
+        came = 0;
+    }
+    return &came;
+}
+
+static bool accept_one(void) {
+    int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_listening();
+        return false;
+    }
+    if (controller_here()) {
+        open_channel(fd);
+    } else {
+        reset_on_close(fd);
+        close(fd);
+    }
+    return true;
+}
+
 static void accept_some(struct watch *w, uint32_t events) {
     (void)events;
-    for (int n = 0; n < ACCEPTS && many < MAX_CHANNELS; n++) {
-        int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            listen_at = now_us() + PAUSE_US;
-            watch_want(w, 0);
-        }
-        if (fd < 0) return;
-        if (controller_here()) {
-            open_channel(fd);
-        } else {
-            reset_on_close(fd);
-            close(fd);
-        }
-    }
-    if (many == MAX_CHANNELS) watch_want(w, 0); /* the others wait until one of these is over */
+    uint32_t *came = came_lately();
+    while (many < MAX_CHANNELS && *came < BURST && accept_one()) ++*came;
+    if (*came == BURST) pause_listening();
+    else if (many == MAX_CHANNELS) watch_want(w, 0); /* the others wait until one of these is over */
 }
 
 static void send_on(struct channel *c, const struct frame *f) {
@@ -211,8 +231,8 @@ void net_refill(void) {
 }
 
 uint64_t net_tick(void) {
-    if (now_us() < listen_at) return listen_at;
-    if (listen_at != NEVER && many < MAX_CHANNELS) watch_want(&listener, EPOLLIN);
+    if (listen_at == NEVER || now_us() < listen_at) return listen_at;
+    if (many < MAX_CHANNELS) watch_want(&listener, EPOLLIN);
     return listen_at = NEVER;
 }
 

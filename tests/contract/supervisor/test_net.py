@@ -306,3 +306,21 @@ t = open_one(); t.sendall(b'b'); print(t.recv(1))""")
         await second.close()
     finally:
         await made.remove()
+
+
+async def test_a_command_that_connects_without_end_leaves_the_controller_its_time(out: Supervisor) -> None:
+    """Each connection is work outside, where other sandboxes wait too."""
+    opened = 0
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        writer.close()
+
+    out.net.serve(close)
+    script = py("""until = time.monotonic() + 2
+while time.monotonic() < until:
+    try: open_one().close()
+    except OSError: pass""")
+    await finish(out, sh("a", script))
+    assert 0 < opened < 2_000

@@ -6,22 +6,17 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from agents.contracts.network import Denial, DenialReason, NetworkPolicy
 from services.sandbox.egress import proxy as egress
 from services.sandbox.egress.addresses import Address, Hosts
 from services.sandbox.egress.proxy import Proxy, World
 from services.sandbox.egress.request import MAX_HEAD_BYTES, Headers
+from tests.support.origins import certified
 
 SECRET = "Bearer kept-outside-4711"
 
@@ -255,39 +250,13 @@ async def test_only_so_many_at_once() -> None:
             assert (await client.get(f"http://good.test.org:{here.origin.port}/")).text == "hello"
 
 
-def certificate(folder: Path, host: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context for a name, and a client's that trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "both.pem").write_bytes(pem + private)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "both.pem")
-    return server, ssl.create_default_context(cadata=pem.decode())
-
-
 @pytest.mark.parametrize(("named", "works"), [("good.test.org", True), ("other.test.org", False)])
 async def test_a_credential_is_put_in_outside_and_only_for_a_server_that_proves_its_name(
-    tmp_path: Path, named: str, works: bool
+    named: str, works: bool
 ) -> None:
-    server, client_side = certificate(tmp_path, named)
+    made = certified(named)
     credentials = {"good.test.org": ((b"Authorization", SECRET.encode()),)}
-    async with room(credentials=credentials, tls=server, trust=client_side) as here:
+    async with room(credentials=credentials, tls=made.server, trust=made.client) as here:
         url = f"http://good.test.org:{here.origin.port}/x"
         answer = await here.raw(f"GET {url} HTTP/1.1\r\nHost: x\r\nAuthorization: mine\r\n\r\n".encode())
         assert SECRET.encode() not in answer
