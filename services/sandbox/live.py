@@ -170,7 +170,7 @@ class Live:
                 if (held := self.held()) is None:
                     raise LinkLost
                 return outcome(await held.kept(run.command))
-            except LinkLost:
+            except (LinkLost, Refused):
                 run.command = await self._again(run)
         ended = await asyncio.to_thread(run.entry.ended)
         return lost(run.intent) if ended is None else Outcome(ended, await asyncio.to_thread(run.entry.kept))
