@@ -13,7 +13,8 @@ from services.sandbox.supervisor.build import build
 from services.stack.layout import default_data_dir
 from tests.attacks.backends import Backend, container_backends, runner_backend
 from tests.attacks.catalogue import ATTACKS
-from tests.attacks.run import Surroundings, attack
+from tests.attacks.run import ALLOWED, Surroundings, attack
+from tests.attacks.way_out import WAY_OUT
 from tests.contract.sandbox.runner import RunnerProcess, identities
 from tests.support.engine import NEEDS, Engine, missing
 
@@ -23,7 +24,7 @@ async def _run(wanted: list[str], words: list[str]) -> int:
     async with AsyncExitStack() as ends:
         around = ends.enter_context(Surroundings())
         backends = await _backends(wanted, around, ends)
-        attacks = [one for one in ATTACKS if not words or any(word in one.name for word in words)]
+        attacks = [one for one in (*ATTACKS, *WAY_OUT) if not words or any(word in one.name for word in words)]
         for backend in backends:
             print(f"\n{backend.name}")
             for one in attacks:
@@ -40,7 +41,8 @@ async def _backends(wanted: list[str], around: Surroundings, ends: AsyncExitStac
     template = Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template")
     for identity in identities():
         if not wanted or "namespace" in wanted:
-            runner = RunnerProcess(identity, template, env={"LH_CANARY": around.canary})
+            env = {"LH_CANARY": around.canary, "LONGHAUL_RUNNER_PRIVATE_HOSTS": f"{ALLOWED}=127.0.0.1"}
+            runner = RunnerProcess(identity, template, env=env)
             made.append(await runner_backend(runner, identity, ends))
     if not wanted or {"docker", "gvisor"} & set(wanted):
         if missing():

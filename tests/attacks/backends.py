@@ -63,10 +63,11 @@ class RunnerBackend:
         self._limits = limits
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
-        """A fresh sandbox."""
+    async def place(self, allow: tuple[str, ...] = ()) -> AsyncIterator[Place]:
+        """A fresh sandbox, which may reach these hosts."""
         asked = {name: value for name, value in ASKED.items() if name in self._limits}
-        box = await make_box(self._client, limits=SandboxLimits.model_validate(asked).model_dump())
+        limits = SandboxLimits.model_validate(asked).model_dump()
+        box = await make_box(self._client, limits=limits, network={"allow": allow})
         try:
             yield RunnerPlace(box, self.name, self._limits)
         finally:
@@ -82,8 +83,9 @@ class ContainerBackend:
         self._held = held
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
-        """A fresh container."""
+    async def place(self, allow: tuple[str, ...] = ()) -> AsyncIterator[Place]:
+        """A fresh container; no attack on the network is meant for one yet."""
+        assert not allow
         limits = SandboxLimits.model_validate(ASKED)
         async with AsyncExitStack() as ends:
             what = self._place.what(limits=limits)

@@ -44,6 +44,8 @@ class Attack:
     reasons: tuple[str, ...] = ("exited", "signal", "killed")
     heavy: bool = False
     then: str = "echo alive"
+    network: bool = False
+    """In a sandbox that may reach one host: ``allowed.test.org``, at the port that is the fourth argument."""
     needs: tuple[str, ...] = field(default_factory=tuple)
     """Backends on which it means something; empty for all."""
 

@@ -11,6 +11,7 @@ from tests.attacks.backends import Backend
 from tests.attacks.catalogue import Attack
 from tests.attacks.places import program
 
+ALLOWED = "allowed.test.org"
 Verdict = Literal["held", "escaped", "cannot-enforce-here", "not-meant"]
 
 
@@ -24,7 +25,7 @@ class Outcome:
 
 class Surroundings:
     """What stands outside the sandboxes to be reached: a server on loopback, an abstract socket, a secret in the
-    environment of the runner."""
+    environment of the runner; and a server that some of them may reach, which says ``alive``."""
 
     def __init__(self) -> None:
         self.canary = f"canary-{secrets.token_hex(8)}"
@@ -38,6 +39,8 @@ class Surroundings:
         self._servers[1].listen()
         for server in self._servers:
             threading.Thread(target=self._listen, args=(server,), daemon=True).start()
+        self._servers.append(socket.create_server(("127.0.0.1", 0), backlog=256))
+        threading.Thread(target=self._serve, args=(self._servers[2],), daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -53,10 +56,34 @@ class Surroundings:
             self.reached += 1
             peer.close()
 
+    @staticmethod
+    def _serve(server: socket.socket) -> None:
+        while True:
+            try:
+                peer, _ = server.accept()
+                with peer:
+                    peer.settimeout(2)
+                    peer.recv(65_536)
+                    peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nalive")
+            except (TimeoutError, ConnectionError):
+                continue
+            except OSError:
+                return
+
     @property
-    def words(self) -> tuple[str, str, str]:
-        """What an attack is told: ports, the abstract name, the secret it looks for."""
-        return str(self._servers[0].getsockname()[1]), self.abstract, self.canary
+    def allowed(self) -> int:
+        """The port of the server that may be reached."""
+        return int(self._servers[2].getsockname()[1])
+
+    @property
+    def policy(self) -> tuple[str, ...]:
+        """What a sandbox with a network may reach."""
+        return (f"{ALLOWED}:{self.allowed}",)
+
+    @property
+    def words(self) -> tuple[str, str, str, str]:
+        """What an attack is told: ports, the abstract name, the secret it looks for, the port that is allowed."""
+        return str(self._servers[0].getsockname()[1]), self.abstract, self.canary, str(self.allowed)
 
 
 async def attack(what: Attack, backend: Backend, around: Surroundings) -> Outcome:
@@ -64,7 +91,7 @@ async def attack(what: Attack, backend: Backend, around: Surroundings) -> Outcom
     family = backend.name.split("/")[0]
     if what.needs and family not in what.needs:
         return Outcome("not-meant", ": means nothing on this backend")
-    async with backend.place() as place:
+    async with backend.place(around.policy if what.network else ()) as place:
         if what.limit is not None and what.limit not in place.limits:
             return Outcome("cannot-enforce-here", f": {what.limit} is refused on this host")
         reached = around.reached
@@ -73,7 +100,7 @@ async def attack(what: Attack, backend: Backend, around: Surroundings) -> Outcom
         if around.reached != reached:
             escaped = "a server outside was reached"
         if escaped is None:
-            after = await place.run(what.then, 30)
+            after = await place.run(what.then.replace("ALLOWED", str(around.allowed)), 30)
             if after.output.strip() != "alive":
                 escaped = f"afterwards: {after.reason} {after.output[-200:]!r}"
     return Outcome("held") if escaped is None else Outcome("escaped", f": {escaped}")
