@@ -38,6 +38,7 @@ async def test_what_was_refused_to_an_agent_and_to_a_check_is_told(
             "reviewer/1.final/1/1/m1": review("approve"),
         }
     )
+    assert (await parts.runner.capabilities()).network
     async with working(parts, client, model) as team:
         network = NetworkPolicy(allow=("mirror.test.org:8443",))
         checks = [f"{REACH} http://mirror.test.org:9443/"]
