@@ -24,6 +24,7 @@ from agents.contracts.sandbox import (
     SandboxInfo,
     SandboxSpec,
     Snapshot,
+    StateReport,
     WriteFile,
 )
 from agents.contracts.tool import ToolResult
@@ -108,10 +109,15 @@ class Runner(Protocol):
         """The first `limit` regular files in path order (``.git`` left out), and how many there are."""
         ...
 
-    async def snapshot(self, sandbox_id: str, key: str, owner: Owner) -> Snapshot:
+    async def snapshot(self, sandbox_id: str, key: str, owner: Owner, *, state: bool = False) -> Snapshot:
         """Keep the workspace's files in the object store, from where `create` makes sandboxes; journaled by `key`.
-        Waits until no command runs. ``SANDBOX_UNAVAILABLE`` (stays busy), ``SNAPSHOT_FAILED``,
-        ``OBJECTS_UNAVAILABLE``."""
+        Waits until no command runs. `state`: with that of the sandbox, or why nobody knows.
+        ``SANDBOX_UNAVAILABLE`` (stays busy), ``SNAPSHOT_FAILED``, ``OBJECTS_UNAVAILABLE``."""
+        ...
+
+    async def quality(self, sandbox_id: str) -> StateReport:
+        """What state it is in beside its files: what runs, what changed that must not. ``SANDBOX_UNAVAILABLE``,
+        ``SPAWN_FAILED``: nobody can look."""
         ...
 
     async def put_archive(self, sandbox_id: str, key: str, owner: Owner, archive: AsyncIterator[bytes]) -> None:

@@ -4,11 +4,12 @@ from typing import Literal
 
 from agents.contracts.artifact import BlobRef
 from agents.contracts.base import Count, UtcTime, Wire
+from agents.contracts.sandbox import StateReport
 
 
 class Checkpoint(Wire):
     """A workspace that was kept after a round of a step. `bytes` is what its files hold, `added_bytes` what had to be
-    stored for it beyond the one before."""
+    stored for it beyond the one before. `state` is that of its sandbox then; old ones have none."""
 
     version: int = 1
     id: str
@@ -23,6 +24,7 @@ class Checkpoint(Wire):
     links: Count
     bytes: Count
     added_bytes: Count
+    state: StateReport | None = None
     created_at: UtcTime
 
 

@@ -203,11 +203,34 @@ class FileEntry(Wire):
     bytes: Count
 
 
+Matter = Literal["processes", "base", "clock", "outside", "room"]
+
+
+class StateRow(Wire):
+    """One matter of a sandbox's state: `processes` that run still, files of its read-only `base` that changed, its
+    `clock` against the host's, files `outside` the workspace ($HOME, /tmp), `room` on the disk. `detail` has names."""
+
+    matter: Matter
+    clean: bool
+    count: Count = 0
+    bytes: Count = 0
+    detail: Annotated[str, Field(max_length=200)] = ""
+
+
+class StateReport(Wire):
+    """What state a sandbox is in, beside its files. `fault`: why nobody could look."""
+
+    at: UtcTime
+    rows: tuple[StateRow, ...] = ()
+    fault: Annotated[str, Field(max_length=200)] = ""
+
+
 class TakeSnapshot(Wire):
-    """Keep a workspace's files. Journaled by `key`."""
+    """Keep a workspace's files, `state`: and say what state the sandbox is in. Journaled by `key`."""
 
     key: str
     owner: Owner
+    state: bool = False
 
 
 class Snapshot(Wire):
@@ -219,6 +242,7 @@ class Snapshot(Wire):
     links: Count
     bytes: Count
     added_bytes: Count
+    state: StateReport | None = None
 
 
 class RunnerFault(Wire):

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from agents.contracts.checkpoint import Checkpoint, CheckpointEntry
+from agents.contracts.sandbox import StateReport, StateRow
 from services.cli.exits import CliError, guarded
 from services.cli.stack import DataDirOption
 from services.cli.tasks import AsJson, Task, access_of
@@ -53,13 +54,33 @@ def _list(client: Client, task: str, as_json: bool) -> None:
     if not kept:
         typer.echo("Nothing was kept yet. A workspace is kept each time a step is handed in.")
     for one in kept:
-        typer.echo(_line(one))
+        typer.echo("\n".join([_line(one), *state_lines(one.state)]))
 
 
 def _line(one: Checkpoint) -> str:
     where = f"[{one.step_id}] round {one.round}"
     size = f"{count(one.files, 'file')}, {one.bytes:,} bytes, {one.added_bytes:,} of them stored anew"
     return f"{one.id}  {one.created_at.astimezone():%Y-%m-%d %H:%M:%S}  {where}  {size}"
+
+
+def state_lines(state: StateReport | None) -> list[str]:
+    """What was not as it should be; nothing where all was."""
+    if state is None:
+        return []
+    if state.fault:
+        return [f"    state not known: {one_line(state.fault)}"]
+    return [f"    {row.matter}: {_words(row)}" for row in state.rows if not row.clean]
+
+
+def _words(row: StateRow) -> str:
+    told = {
+        "processes": f"{row.count} left over",
+        "base": f"{count(row.count, 'file')} of the read-only base changed",
+        "clock": "differs from the host's",
+        "outside": f"{count(row.count, 'file')} outside the workspace, {row.bytes:,} bytes",
+        "room": "the disk is nearly full",
+    }
+    return f"{told[row.matter]} ({one_line(row.detail)})"
 
 
 def _files(client: Client, task: str, checkpoint: str, as_json: bool) -> None:

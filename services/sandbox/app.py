@@ -19,6 +19,7 @@ Routes (all but the two health ones want the bearer token):
     PUT    /v1/sandboxes/{id}/file         ?key=&path=, bytes; the owner is JSON in the header `OWNER_HEADER`
     PUT    /v1/sandboxes/{id}/archive      ?key=, a tar; the same header
     POST   /v1/sandboxes/{id}/snapshots    TakeSnapshot -> Snapshot
+    GET    /v1/sandboxes/{id}/quality      -> StateReport
 """
 
 import asyncio
@@ -53,6 +54,7 @@ from services.sandbox.execs import Execs
 from services.sandbox.home import Home
 from services.sandbox.pool import Pool
 from services.sandbox.probe import Probe
+from services.sandbox.quality import Quality
 from services.sandbox.run import Run
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
@@ -73,8 +75,16 @@ class Routes:
     """The handlers. Each finds the sandbox, admits the owner's fences, acts."""
 
     def __init__(
-        self, sandboxes: Sandboxes, execs: Execs, probe: Probe, storage: Storage, snapshots: Snapshots, pool: Pool
+        self,
+        sandboxes: Sandboxes,
+        execs: Execs,
+        probe: Probe,
+        storage: Storage,
+        snapshots: Snapshots,
+        pool: Pool,
+        quality: Quality,
     ) -> None:
+        self._quality = quality
         self._pool = pool
         self._sandboxes = sandboxes
         self._snapshots = snapshots
@@ -106,6 +116,7 @@ class Routes:
             web.put(f"{one}/file", self.put_file),
             web.put(f"{one}/archive", self.put_archive),
             web.post(f"{one}/snapshots", self.take_snapshot),
+            web.get(f"{one}/quality", self.quality),
         ]
 
     async def healthz(self, request: web.Request) -> web.Response:
@@ -229,7 +240,12 @@ class Routes:
         await self._admit(request, asked.owner)
         async with self._sandboxes.still(self._home(request)):
             home = await self._admit(request, asked.owner)
-            return _json(await asyncio.to_thread(self._snapshots.take, home, asked.key))
+            state = await self._quality.told(home) if asked.state else None
+            return _json(await asyncio.to_thread(self._snapshots.take, home, asked.key, state))
+
+    async def quality(self, request: web.Request) -> web.Response:
+        """What state it is in beside its files."""
+        return _json(await self._quality.report(self._home(request)))
 
     async def get_file(self, request: web.Request) -> web.StreamResponse:
         """The bytes of a file. A file that shrinks on the way breaks the connection rather than end early."""

@@ -5,6 +5,7 @@ from typing import Protocol
 from agents.contracts.sandbox import Capabilities
 from services.sandbox.home import Home
 from services.sandbox.supervised.client import Supervisor
+from services.sandbox.template import Laid
 
 
 class Backend(Protocol):
@@ -61,6 +62,10 @@ class Backend(Protocol):
         Raises:
             LonghaulError: ``TEMPLATE_NOT_FOUND``, with those that there are.
         """
+        ...
+
+    def base(self, home: Home) -> list[Laid]:
+        """The read-only files of a sandbox that are ours: its template, and /etc."""
         ...
 
     def environment(self, home: Home, extra: dict[str, str]) -> dict[str, str]:

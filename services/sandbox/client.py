@@ -30,6 +30,7 @@ from agents.contracts.sandbox import (
     SandboxInfo,
     SandboxSpec,
     Snapshot,
+    StateReport,
     TakeSnapshot,
     WriteFile,
 )
@@ -129,10 +130,14 @@ class RunnerClient:
         found = await self._call("GET", f"/v1/sandboxes/{sandbox_id}/files", FileList, params=params)
         return found.files, found.total
 
-    async def snapshot(self, sandbox_id: str, key: str, owner: Owner) -> Snapshot:
+    async def snapshot(self, sandbox_id: str, key: str, owner: Owner, *, state: bool = False) -> Snapshot:
         """Keep the workspace's files."""
-        asked = TakeSnapshot(key=key, owner=owner)
+        asked = TakeSnapshot(key=key, owner=owner, state=state)
         return await self._call("POST", f"/v1/sandboxes/{sandbox_id}/snapshots", Snapshot, asked, timeout_s=UPLOAD_S)
+
+    async def quality(self, sandbox_id: str) -> StateReport:
+        """What state it is in beside its files."""
+        return await self._call("GET", f"/v1/sandboxes/{sandbox_id}/quality", StateReport)
 
     async def put_archive(self, sandbox_id: str, key: str, owner: Owner, archive: AsyncIterator[bytes]) -> None:
         """Unpack a tar."""

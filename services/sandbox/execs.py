@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,9 @@ from services.sandbox.live import Live, instance_of
 from services.sandbox.network import WayOut
 from services.sandbox.records import Intent
 from services.sandbox.run import Outcome, Run, killed
-from services.sandbox.supervised.client import Supervisor
+from services.sandbox.supervised.client import Supervisor, collect
+from services.sandbox.supervised.messages import LinkLost, Order
+from services.sandbox.supervised.protocol import State
 
 IDLE_S = 600.0
 """How long a sandbox in which nothing runs keeps its processes. Its files stay."""
@@ -120,6 +123,27 @@ class Execs:
                 begun = supervisor is None or instance_of(supervisor) != intent.instance
                 return intent, await live.lose(Run(entry, intent)) if begun else None
         return intent, Run(entry, intent).end(told) if intent is not None and told is not None else None
+
+    async def look(self, home: Home, command: str, timeout_s: float) -> tuple[str, int]:
+        """Run a command of ours, which leaves no trace: what it printed, and how many commands there were with it.
+
+        Raises:
+            LonghaulError: ``SPAWN_FAILED``, ``SANDBOX_UNAVAILABLE``.
+        """
+        live = self._live(home)
+        async with live.lock:
+            supervisor = await live.start()
+        try:
+            async with asyncio.timeout(timeout_s * 2):
+                env = self._backend.environment(home, {"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
+                asked = Order(f"look-{secrets.token_hex(6)}", (command,), env, shell=True, timeout_s=timeout_s)
+                started = await supervisor.start(asked)
+                known = sum(entry.state is not State.CLOSED for entry in await supervisor.list())
+                done = await collect(started)
+                await supervisor.forget(started)
+        except (LinkLost, TimeoutError) as error:
+            raise LonghaulError(ErrorCode.SANDBOX_UNAVAILABLE, "the sandbox does not answer") from error
+        return done.stdout.decode("utf-8", "replace"), known
 
     async def wait(self, run: Run, timeout_s: float) -> None:
         """Wait for its end, at most `timeout_s`, or until the runner closes."""

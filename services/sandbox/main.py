@@ -28,6 +28,7 @@ from services.sandbox.namespace import NamespaceBackend, find_bwrap
 from services.sandbox.network import WayOut
 from services.sandbox.pool import Pool
 from services.sandbox.probe import Probe
+from services.sandbox.quality import Quality
 from services.sandbox.records import next_epoch
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
@@ -65,7 +66,7 @@ async def serve(settings: Settings, way_out: WayOut) -> None:
     pool = Pool(maker, backend, epoch, settings.runner_pool, lambda: not storage.full and memory_left() > HEAD_ROOM)
     sandboxes = Sandboxes(maker, backend, execs, snapshots, pool)
     probe = Probe(backend, sandboxes, execs)
-    routes = Routes(sandboxes, execs, probe, storage, snapshots, pool)
+    routes = Routes(sandboxes, execs, probe, storage, snapshots, pool, Quality(backend, execs))
     app = build_app(routes, settings.runner_token.get_secret_value())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=3.0)
     await runner.setup()

@@ -20,9 +20,11 @@ from services.sandbox.supervised.launch import LAST_FD, LEASH_FD, LISTEN_FD, SEC
 from services.sandbox.supervised.spawner import Child, Spawner
 from services.sandbox.supervised.start import find, find_or_start
 from services.sandbox.supervised.stop import stop
-from services.sandbox.template import MADE, VENV, Template, Templates
+from services.sandbox.template import MADE, VENV, Laid, Template, Templates
 
 INSIDE = "/.longhaul"
+LAID = "laid"
+"""A file whose time says when /etc was laid down."""
 SUPERVISOR, OOM = f"{INSIDE}/supervisor", f"{INSIDE}/oom"
 LINGER_S = 300
 """How long a sandbox goes on without a runner. One that is killed is back in seconds; where it has a launcher, the end
@@ -65,6 +67,8 @@ class NamespaceBackend:
             copy(library, shared / "bin" / libraries.name / library.name, 0o755)
         write_etc(shared / "etc", INNER_UID)
         replace(shared / "seccomp.bpf", seccomp.program(), 0o644)
+        (shared / LAID).unlink(missing_ok=True)
+        (shared / LAID).touch()
         self._without_supervisor()
 
     def capabilities(self) -> Capabilities:
@@ -100,6 +104,11 @@ class NamespaceBackend:
             )
         self._cgroups.make(home.meta.place, home.meta.limits)
         self._templates.of(home.meta.build).seed(home.private, home.meta.uid)
+
+    def base(self, home: Home) -> list[Laid]:
+        """The template's two folders, and /etc as `setup` left it."""
+        laid = (self._shared / LAID).stat().st_ctime_ns
+        return [*self._templates.of(home.meta.build).laid(), Laid(self._shared / "etc", "/etc", laid)]
 
     def templates(self) -> tuple[str, ...]:
         """All that are built."""

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable
 
 from agents.contracts.artifact import BlobRef
-from agents.contracts.sandbox import Snapshot
+from agents.contracts.sandbox import Snapshot, StateReport
 from services.sandbox.capture import capture
 from services.sandbox.files import journaled
 from services.sandbox.home import Home
@@ -24,7 +24,7 @@ class Snapshots:
     def __init__(self, shelf_of: Callable[[str], Shelf]) -> None:
         self._shelf_of = shelf_of
 
-    def take(self, home: Home, key: str) -> Snapshot:
+    def take(self, home: Home, key: str, state: StateReport | None = None) -> Snapshot:
         """Keep the workspace, in which nothing changes meanwhile. A repeat answers what the first one did.
 
         Raises:
@@ -46,6 +46,7 @@ class Snapshots:
             links=done.manifest.links,
             bytes=done.manifest.bytes,
             added_bytes=done.added_bytes,
+            state=state,
         )
         write(home.journal(key), FileJournal(key=key, request_sha256=_REQUEST, snapshot=taken, done=True))
         return taken

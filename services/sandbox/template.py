@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from agents.contracts.base import Wire
 from agents.contracts.errors import ErrorCode, LonghaulError
@@ -26,6 +27,15 @@ FACTS = "build.json"
 BUILDING = "building-"
 """How the name of a build begins that is not finished yet."""
 CACHE = "matplotlib"
+
+
+class Laid(NamedTuple):
+    """Files that sandboxes see and must not change: a folder of the host, where it is inside, and since when nothing in
+    it has changed."""
+
+    folder: Path
+    inside: str
+    at_ns: int
 
 
 class Facts(Wire):
@@ -77,6 +87,12 @@ class Template:
             return Facts.model_validate_json((self.at / FACTS).read_bytes())
         except FileNotFoundError:
             return Facts()
+
+    def laid(self) -> list[Laid]:
+        """Its folders. Nothing in them has changed since the build was put in its place."""
+        since = self.at.stat().st_ctime_ns
+        folders = ((self.venv(), VENV), (self.made(), MADE))
+        return [Laid(folder, inside, since) for folder, inside in folders if folder is not None]
 
     def missing(self) -> str | None:
         """What to do where there is no template."""

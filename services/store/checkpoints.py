@@ -29,7 +29,8 @@ async def add(conn: AsyncConnection, executor: AgentRef, snapshot: Snapshot, at:
         "sandbox_id": workspace_id(task_of(executor)),
         "manifest_sha256": manifest.sha256,
         "manifest_bytes": manifest.bytes,
-        **snapshot.model_dump(exclude={"manifest"}),
+        **snapshot.model_dump(exclude={"manifest", "state"}),
+        "state": snapshot.state.model_dump(mode="json") if snapshot.state is not None else None,
         "created_at": at,
     }
     kept = insert(checkpoints).values(row).on_conflict_do_nothing().returning(checkpoints)

@@ -443,6 +443,7 @@ checkpoints = Table(
     _count("links"),
     _count("bytes"),
     _count("added_bytes"),
+    Column("state", JSONB),
     _time("created_at", nullable=False),
     ForeignKeyConstraint(["task_id"], ["tasks.id"], ondelete="CASCADE"),
     Index("ix_checkpoints_task", "tenant_id", "task_id", "created_at"),

@@ -145,7 +145,9 @@ def _its_checkpoints_can_be_looked_into(stack: Stack, task: str) -> None:
     kept = json.loads(command(stack, "checkpoints", task, "--json").stdout)
     assert len(kept) == 2
     first, last = (one["id"] for one in kept)
-    assert [line.split()[0] for line in command(stack, "checkpoints", task).stdout.splitlines()] == [first, last]
+    lines = command(stack, "checkpoints", task).stdout.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [first, last]
+    assert all(one["state"]["rows"] and not one["state"]["fault"] for one in kept)
     paths = [line.split("  ")[-1] for line in command(stack, "checkpoints", task, first).stdout.splitlines()]
     assert "README.md" in paths
     read = command(stack, "checkpoints", task, first, "--file", "README.md")

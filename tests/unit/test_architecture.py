@@ -68,6 +68,7 @@ WALL_CLOCK = {
     "services/sandbox/capture.py": "compared with the times of files",
     "services/sandbox/execs.py": "when a command was asked for",
     "services/sandbox/making.py": "when a sandbox was made",
+    "services/sandbox/quality.py": "the clock inside against the host's",
     "services/sandbox/templates/setup.py": "when the sandbox was made in which a template is set up",
     "services/stack/probe.py": "signatures of S3 have a date",
     "services/stack/status.py": "the age that a person is shown, never below nothing",

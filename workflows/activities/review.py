@@ -78,7 +78,8 @@ class ReviewActivities:
         """Keep the workspace as the executor left it. One that cannot be kept is no reason to stop the work on it."""
         task = task_of(executor)
         try:
-            kept = await self._runner.snapshot(workspace_id(task), checkpoint_key(executor), harness(task))
+            workspace, key = workspace_id(task), checkpoint_key(executor)
+            kept = await self._runner.snapshot(workspace, key, harness(task), state=True)
         except LonghaulError as error:
             if error.code is not ErrorCode.SNAPSHOT_FAILED:
                 raise

@@ -87,7 +87,12 @@ async def test_what_is_kept_comes_back_in_another_sandbox(
 
 async def test_a_repeat_answers_what_the_first_one_did(box: Box, client: RunnerClient) -> None:
     key = new_key()
-    first = await client.snapshot(box.id, key, owner())
+    await box.out("echo x > /tmp/outside")
+    first = await client.snapshot(box.id, key, owner(), state=True)
+    assert first.state is not None
+    assert {row.matter: row.count for row in first.state.rows if not row.clean and row.matter != "room"} == {
+        "outside": 1
+    }
     await box.out("echo later > deep/er/file")
     assert await client.snapshot(box.id, key, owner()) == first
     later = await client.snapshot(box.id, new_key(), owner())

@@ -21,6 +21,7 @@ async def test_a_checkpoint_is_listed_and_looked_into_by_pages(
     found = (await http.get(f"/v1/tasks/{task_id}/checkpoints")).json()
     assert [one["id"] for one in found] == [first, second]
     assert (found[0]["step_id"], found[0]["round"], found[0]["files"], found[0]["links"]) == ("fix", 1, 4, 1)
+    assert [(row["matter"], row["clean"], row["count"]) for row in found[0]["state"]["rows"]] == [("outside", False, 2)]
     paths, after = [], ""
     while after is not None:
         page = (

@@ -17,7 +17,7 @@ from agents.contracts.event import EventData, StepStarted, TaskCompleted, TaskSt
 from agents.contracts.ids import Place, Role
 from agents.contracts.model import Delta, Usage
 from agents.contracts.run import AgentRef
-from agents.contracts.sandbox import Snapshot
+from agents.contracts.sandbox import Snapshot, StateReport, StateRow
 from agents.contracts.task import TaskStatus
 from services.ids import new_id
 from services.mailbox import subjects
@@ -151,7 +151,9 @@ class Writer:
             (work / "link").symlink_to("/etc")
             done = capture(work, S3Shelf(objects.bucket, self._tenant.id), Path(top, "notes"))
         counts = done.manifest.model_dump(include={"files", "folders", "links", "bytes"})
-        return Snapshot(manifest=done.ref, added_bytes=done.added_bytes, **counts)
+        row = StateRow(matter="outside", clean=False, count=2, bytes=7, detail="/tmp/x")
+        state = StateReport(at=datetime.now(UTC), rows=(row,))
+        return Snapshot(manifest=done.ref, added_bytes=done.added_bytes, state=state, **counts)
 
     async def lost_artifact(self, task_id: str) -> str:
         """An artifact whose bytes nobody has."""

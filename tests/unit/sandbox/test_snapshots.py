@@ -19,9 +19,11 @@ from services.sandbox.home import Home
 from services.sandbox.intents import Intents
 from services.sandbox.making import Maker
 from services.sandbox.pool import Pool
+from services.sandbox.quality import Quality
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
 from services.sandbox.supervised.client import Supervisor
+from services.sandbox.template import Laid
 from services.snapshots.shelf import FolderShelf
 from services.storage import Storage
 from tests.support.trees import fill, state
@@ -46,9 +48,12 @@ class Nothing:
         return None
 
     async def start(self, home: Home, epoch: int) -> Supervisor:
-        raise NotImplementedError
+        raise LonghaulError(ErrorCode.SPAWN_FAILED, "nothing runs here")
 
     async def stop(self, home: Home) -> None: ...
+
+    def base(self, home: Home) -> list[Laid]:
+        return []
 
     def templates(self) -> tuple[str, ...]:
         return ()
@@ -84,7 +89,9 @@ class Runner:
         maker.prepare()
         pool = Pool(maker, backend, 1, 0, lambda: True)
         self.sandboxes = Sandboxes(maker, backend, execs, snapshots, pool)
-        routes = Routes(self.sandboxes, execs, cast("Any", Ready()), Storage(), snapshots, pool)
+        routes = Routes(
+            self.sandboxes, execs, cast("Any", Ready()), Storage(), snapshots, pool, Quality(backend, execs)
+        )
         self.app = build_app(routes, "token")
 
     def workspace(self, name: str) -> Path:
@@ -120,6 +127,18 @@ async def test_a_workspace_is_kept_and_comes_back_elsewhere(runner: Runner) -> N
         assert (fork.manifest, fork.added_bytes) == (later.manifest, 0)
         owners = {path.lstat().st_uid for path in [runner.workspace("two"), *runner.workspace("two").rglob("*")]}
         assert len(owners) == 1
+
+
+async def test_a_state_that_cannot_be_had_is_said_and_stops_nothing(runner: Runner) -> None:
+    async with runner.client() as client:
+        await client.create(spec("one"))
+        taken = await client.snapshot("one", "key_1", OWNER, state=True)
+        assert taken.state is not None
+        assert (taken.state.rows, taken.state.fault) == ((), "nothing runs here")
+        assert await client.snapshot("one", "key_1", OWNER, state=True) == taken, (
+            "a repeat says what the first one said"
+        )
+        assert (await client.snapshot("one", "key_2", OWNER)).state is None
 
 
 async def test_what_may_not_be_is_refused(runner: Runner) -> None:

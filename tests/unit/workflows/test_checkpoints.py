@@ -24,7 +24,8 @@ class Host:
         self._fault = fault
         self.asked: list[tuple[str, str]] = []
 
-    async def snapshot(self, sandbox_id: str, key: str, owner: Owner) -> Snapshot:
+    async def snapshot(self, sandbox_id: str, key: str, owner: Owner, *, state: bool) -> Snapshot:
+        assert state, "the state of the sandbox belongs to a checkpoint"
         self.asked.append((sandbox_id, key))
         if self._fault is not None:
             raise LonghaulError(self._fault, "why")
