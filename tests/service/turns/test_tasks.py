@@ -244,6 +244,21 @@ async def test_a_lost_sandbox_ends_the_task_by_its_code(parts: Parts, client: Cl
         assert (await team.types(task))[-1] == "task.failed"
 
 
+async def test_a_template_that_is_not_there_any_more_ends_the_task_by_its_code(
+    parts: Parts, client: Client, tenant_id: str
+) -> None:
+    model = ScriptedModel({})
+    async with working(parts, client, model) as team:
+        task = await new_task(parts, tenant_id, Limits(), template="vanished")
+        end = await asyncio.wait_for((await team.start(task)).result(), 40)
+        assert end.stop_reason is StopReason.ERROR
+        assert end.error is not None
+        assert end.error.code is ErrorCode.TEMPLATE_NOT_FOUND
+        assert "there is no template vanished here; there are: default" in end.error.detail
+        assert not model.asked
+        await assert_nothing_left(team, task)
+
+
 async def test_a_check_may_say_anything(parts: Parts, client: Client, tenant_id: str) -> None:
     model = ScriptedModel(
         {
