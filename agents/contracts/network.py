@@ -44,6 +44,18 @@ def rule_of(text: str) -> HostRule:
     return HostRule(host, (int(port),) if colon else DEFAULT_PORTS)
 
 
+def exact_host(text: str) -> str:
+    """One host, by its full name and without a port.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    host, ports = rule_of(text)
+    if host.startswith("*") or ports != DEFAULT_PORTS:
+        raise ValueError("this has to be one host, by its full name and without a port")
+    return host
+
+
 def _canonical(text: str) -> str:
     host, ports = rule_of(text)
     return host if ports == DEFAULT_PORTS else f"{host}:{ports[0]}"

@@ -129,11 +129,13 @@ def hold(data_dir: Path) -> int:
 
 def way_out_of(settings: Settings) -> WayOut:
     """What sandboxes may reach here; SystemExit where the operator's settings cannot be used."""
+    setting = "LONGHAUL_RUNNER_PRIVATE_HOSTS"
     try:
         hosts = Hosts(private_hosts(settings.runner_private_hosts))
+        setting = "LONGHAUL_RUNNER_CREDENTIALS_FILE"
         credentials = read_credentials(settings.runner_credentials_file)
     except ValueError as error:
-        sys.exit(f"LONGHAUL_RUNNER_PRIVATE_HOSTS or LONGHAUL_RUNNER_CREDENTIALS_FILE: {error}")
+        sys.exit(f"{setting}: {error}")
     return WayOut(World(hosts.resolve, hosts.judge), credentials)
 
 

@@ -5,6 +5,8 @@ import socket
 from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
+from agents.contracts.network import exact_host
+
 Address = IPv4Address | IPv6Address
 Judge = Callable[[str, Address], bool]
 """Whether a host of this name may be connected to at this address."""
@@ -61,10 +63,10 @@ def private_hosts(text: str) -> dict[str, Address | None]:
     """``name`` or ``name=address``, with commas between.
 
     Raises:
-        ValueError: an address is none.
+        ValueError: a name or an address is none.
     """
     found: dict[str, Address | None] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         name, equals, address = item.partition("=")
-        found[name.strip().removesuffix(".").lower()] = ip_address(address.strip()) if equals else None
+        found[exact_host(name)] = ip_address(address.strip()) if equals else None
     return found

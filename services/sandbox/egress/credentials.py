@@ -9,18 +9,11 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, RootModel, SecretStr, ValidationError
 
 from agents.contracts.base import Edge
-from agents.contracts.network import DEFAULT_PORTS, rule_of
+from agents.contracts.network import exact_host
 from services.sandbox.egress.request import Headers
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE = re.compile(r"[!-~]+([ \t]+[!-~]+)*")
-
-
-def _host(text: str) -> str:
-    host, ports = rule_of(text)
-    if host.startswith("*") or ports != DEFAULT_PORTS:
-        raise ValueError("a credential is for one host, named without a port")
-    return host
 
 
 def _headers(given: dict[str, SecretStr]) -> dict[str, SecretStr]:
@@ -38,10 +31,10 @@ class Credential(Edge):
     tenants: tuple[str, ...] | None = None
 
 
-class Credentials(RootModel[dict[Annotated[str, AfterValidator(_host)], Credential]]):
+class Credentials(RootModel[dict[Annotated[str, AfterValidator(exact_host)], Credential]]):
     """By host."""
 
-    root: dict[Annotated[str, AfterValidator(_host)], Credential] = {}
+    root: dict[Annotated[str, AfterValidator(exact_host)], Credential] = {}
 
     def of(self, tenant_id: str) -> dict[str, Headers]:
         """Those of one tenant's sandboxes, as the proxy takes them."""

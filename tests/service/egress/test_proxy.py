@@ -30,6 +30,14 @@ class Origin:
     bodies: list[bytes] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._serve(reader, writer)
+        except asyncio.IncompleteReadError:
+            pass  # it was only connected to
+        finally:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.heads.append(head)
         body = b""
@@ -40,7 +48,6 @@ class Origin:
         self.bodies.append(body)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
         await writer.drain()
-        writer.close()
 
 
 class Names:

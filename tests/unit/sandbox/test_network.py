@@ -1,10 +1,13 @@
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from agents.contracts.network import MAX_HOSTS, DenialReason, NetworkPolicy, decide
 from services.sandbox.egress.addresses import Hosts, private_hosts, public
+from services.sandbox.main import way_out_of
+from services.settings import Settings
 
 INSIDE = """
 127.0.0.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 0.0.0.0 255.255.255.255 224.0.0.1 198.18.0.1
@@ -112,5 +115,16 @@ async def test_a_private_host_of_the_operator_s_and_no_other() -> None:
     assert not Hosts().judge("mirror.corp.net", inside)
     for address in (metadata, ip_address("fe80::1"), ip_address("::ffff:169.254.169.254"), ip_address("0.0.0.0")):
         assert not hosts.judge("mirror.corp.net", address)
-    with pytest.raises(ValueError, match="address"):
-        private_hosts("mirror.corp.net=nowhere")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["a.org=nowhere", "a.org=", "mirror", "*.corp.net", "a.org:443", "10.0.0.7", "=10.0.0.7"]
+)
+def test_a_private_host_that_is_none_ends_the_runner_with_its_setting(wrong: str) -> None:
+    with pytest.raises(SystemExit, match="LONGHAUL_RUNNER_PRIVATE_HOSTS: "):
+        way_out_of(Settings(runner_private_hosts=wrong))
+
+
+def test_credentials_that_cannot_be_read_end_the_runner_with_their_setting(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="LONGHAUL_RUNNER_CREDENTIALS_FILE: "):
+        way_out_of(Settings(runner_credentials_file=tmp_path / "none"))
