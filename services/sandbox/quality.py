@@ -3,9 +3,10 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,18 +131,22 @@ def _writable(mounts: Iterable[str]) -> set[str]:
 
 def changed(base: Iterable[Laid]) -> Files:
     """Files of the base that changed after they were laid down. Nobody sets the time of a change but the kernel."""
-    count, names = 0, []
-    for laid in base:
-        for at, folders, files, fd in os.fwalk(laid.folder):
-            for name in (".", *files, *(f for f in folders if _is_link(f, fd))):
-                if os.lstat(name, dir_fd=fd).st_ctime_ns > laid.at_ns:
-                    count += 1
-                    names.append(os.path.normpath(os.path.join(laid.inside, os.path.relpath(at, laid.folder), name)))
-    return Files(count, 0, tuple(names[:_NAMED]))
+    later = [(laid, path) for laid in base for path in _later(laid)]
+    names = (os.path.normpath(os.path.join(laid.inside, os.path.relpath(path, laid.folder))) for laid, path in later)
+    return Files(len(later), 0, tuple(sorted(islice(names, _NAMED))))
 
 
-def _is_link(name: str, fd: int) -> bool:
-    return os.path.islink(f"/proc/self/fd/{fd}/{name}")
+def _later(laid: Laid) -> Iterator[str]:
+    folders = [str(laid.folder)]
+    if os.lstat(laid.folder).st_ctime_ns > laid.at_ns:
+        yield str(laid.folder)
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.stat(follow_symlinks=False).st_ctime_ns > laid.at_ns:
+                    yield entry.path
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
 
 
 def written(private: Path) -> Files:
