@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     # our own API
     api_host: str = "127.0.0.1"
     api_port: int = 8420
+    # after how many turns that may have changed files the workspace is kept; 0: only when a step is handed in
+    snapshot_turns: int = Field(default=10, ge=0, le=100_000)
     # how long a person has to decide on a call, where a task does not say
     approval_s: int = 259_200
     # where the data lies: below the floor nothing new is taken

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from agents.contracts.errors import ErrorCode
-    from agents.contracts.run import AgentOutcome, AgentRef, BurstEnd, BurstReason
+    from agents.contracts.run import AgentOutcome, AgentRef, BurstEnd
     from workflows import options
 
 
@@ -64,7 +64,7 @@ class AgentWorkflow:
     async def _wait(self, burst: BurstEnd, wakes: int) -> None:
         """Wait for what the burst's end names. `wakes` had come when it began: one that came since may tell of what it
         did not see, so the next burst looks at once."""
-        if burst.reason not in (BurstReason.ENGINE_UNAVAILABLE, BurstReason.STORAGE_FULL):
+        if not burst.reason.outage:
             self._outages = 0
             if burst.reason.waits_for_rows:
                 await self._woken(lambda: self._wakes > wakes, options.LOOK_AGAIN)

@@ -9,7 +9,6 @@ from agents.contracts.run import AgentRef
 from agents.contracts.sandbox import FileEntry
 from agents.contracts.task import CheckResult
 from agents.contracts.trajectory import Brief, StepReport
-from workflows.names import SANDBOX_FENCE
 from workflows.task_ports import Material
 
 LISTING_MAX = 200
@@ -21,6 +20,7 @@ class Scene:
     """What is true of the sandbox at this moment."""
 
     sandbox_id: str
+    sandbox_fence: int
     listing: Sequence[FileEntry] = ()
     listing_total: int = 0
     checks: tuple[CheckResult, ...] = ()
@@ -49,7 +49,7 @@ def write_brief(ref: AgentRef, material: Material, scene: Scene) -> Brief:
         checks=scene.checks,
         findings=scene.findings,
         sandbox_id=scene.sandbox_id,
-        sandbox_fence=SANDBOX_FENCE,
+        sandbox_fence=scene.sandbox_fence,
         tools=material.tools,
         network=material.network,
         template=material.template,

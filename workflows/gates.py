@@ -39,8 +39,9 @@ class Gates:
         return tuple(self._question(call, "call", NO_ROWS) for call in calls if asks(call, self._tools))
 
     def depend_on_rows(self, calls: Sequence[CheckedCall], *, found: bool) -> bool:
-        """Whether rows say something of these calls; `found` where an earlier attempt may have begun them."""
-        return any(asks(c, self._tools) or (found and (unrepeatable(c) or irreversible(c))) for c in calls)
+        """Whether rows say something of these calls; `found` where an earlier attempt may have begun them: where a
+        sandbox was lost, too."""
+        return found or any(asks(c, self._tools) for c in calls)
 
     def way(self, call: CheckedCall, rows: CallRows) -> Way:
         """What follows for a call that has no result yet."""
@@ -49,11 +50,15 @@ class Gates:
         if call.index in rows.begun:
             return self.unknown(call, rows) if irreversible(call) else observe(call.call.name, *_UNKNOWN)
         last = _last(call, rows)
-        if last is None:
-            return self._question(call, "call", rows) if asks(call, self._tools) else "run"
-        if last.state is ApprovalState.PENDING:
+        if last is None and asks(call, self._tools):
+            return self._question(call, "call", rows)
+        if last is not None and last.state is ApprovalState.PENDING:
             return "wait"
-        return "run" if last.state is ApprovalState.APPROVED else _not_run(call, last)
+        if last is not None and last.state is not ApprovalState.APPROVED:
+            return _not_run(call, last)
+        if call.index in rows.lost and _went_with_its_sandbox(call, last):
+            return self.unknown(call, rows) if irreversible(call) else observe(call.call.name, *_LOST)
+        return "run"
 
     def unknown(self, call: CheckedCall, rows: CallRows) -> Question:
         """What to ask about a call that cannot be undone, was begun, and ended nobody knows how."""
@@ -74,8 +79,21 @@ class Gates:
 
 _UNKNOWN = (
     ErrorCode.EXEC_OUTCOME_UNKNOWN,
-    "The call may or may not have taken effect: its worker died. Look before you repeat it.",
+    "The call may or may not have taken effect: what ran it is gone. Look before you repeat it.",
 )
+
+
+_LOST = (
+    ErrorCode.EXEC_OUTCOME_UNKNOWN,
+    "The sandbox in which the call may have been begun was lost. It was not run again. A notice says what there is.",
+)
+
+
+def _went_with_its_sandbox(call: CheckedCall, last: Approval | None) -> bool:
+    """Whether a call that may have been begun in a lost sandbox must not simply run in the next one. (Of a call that
+    cannot be repeated it is known whether it was begun; one that a person has said to run again does.)"""
+    again = last is not None and last.kind == "unknown_outcome"
+    return call.tool is not None and call.tool.contract.changes_files and not unrepeatable(call) and not again
 
 
 def unrepeatable(call: CheckedCall) -> bool:

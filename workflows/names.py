@@ -38,10 +38,25 @@ def message_id(key: str) -> str:
     return f"msg_{short_digest(key)}"
 
 
-def harness(task: TaskRef) -> Owner:
+def again_id(origin: str, fence: int) -> str:
+    """The sandbox that is made in place of a lost one; `fence` counts how often that was, from 1 for the first."""
+    return f"sbx_{short_digest(f'{origin}/{fence}')}"
+
+
+def snapshot_key(executor: AgentRef, turn: int) -> str:
+    """The key under which the workspace is kept between two turns of an executor; `turn` is the one before."""
+    return f"{executor.place.path}/{executor.round}/{turn}/snapshot"
+
+
+def snapshot_id(key: str) -> str:
+    """The snapshot of this key."""
+    return f"snap_{short_digest(key)}"
+
+
+def harness(task: TaskRef, sandbox_fence: int = SANDBOX_FENCE) -> Owner:
     """Who the harness is to the runner when it fills a workspace, runs checks or cleans up."""
     name = f"agent_{short_digest(f'{task.task_id}/{task.epoch}/harness')}"
-    return Owner(agent_id=name, agent_fence=1, sandbox_fence=SANDBOX_FENCE)
+    return Owner(agent_id=name, agent_fence=1, sandbox_fence=sandbox_fence)
 
 
 def task_of(ref: AgentRef) -> TaskRef:

@@ -5,9 +5,11 @@ class *tool* becomes an observation. Each docstring lists what else to expect.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol
+from datetime import datetime
+from typing import Literal, Protocol
 
 from agents.contracts.artifact import Artifact, BlobRef
+from agents.contracts.errors import ErrorInfo
 from agents.contracts.event import EventData
 from agents.contracts.model import Delta, ModelReply, ModelRequest
 from agents.contracts.run import AgentRef, Controls
@@ -109,9 +111,11 @@ class Runner(Protocol):
         """The first `limit` regular files in path order (``.git`` left out), and how many there are."""
         ...
 
-    async def snapshot(self, sandbox_id: str, key: str, owner: Owner, *, state: bool = False) -> Snapshot:
+    async def snapshot(
+        self, sandbox_id: str, key: str, owner: Owner, *, state: bool = False, wait_s: float = 60.0
+    ) -> Snapshot:
         """Keep the workspace's files in the object store, from where `create` makes sandboxes; journaled by `key`.
-        Waits until no command runs. `state`: with that of the sandbox, or why nobody knows.
+        Waits until no command runs, for `wait_s`. `state`: with that of the sandbox, or why nobody knows.
         ``SANDBOX_UNAVAILABLE`` (stays busy), ``SNAPSHOT_FAILED``, ``OBJECTS_UNAVAILABLE``."""
         ...
 
@@ -188,6 +192,25 @@ class Live(Protocol):
 
     async def control(self, tenant_id: str, task_id: str) -> None:
         """Wake whoever listens with `on_control`."""
+        ...
+
+
+Kept = Literal["kept", "busy", "failed"]
+"""What came of a snapshot: `busy` where a command ran, `failed` where something else hindered it."""
+
+
+class Safekeeping(Protocol):
+    """What keeps an agent's sandbox from being lost for good."""
+
+    async def keep(self, held: Held, sandbox_id: str, owner: Owner, turn: int, at: datetime) -> Kept:
+        """Keep the files as they are after `turn`, which ended before `at`; once however often it is called.
+        ``SANDBOX_NOT_FOUND``, ``SANDBOX_LOST``, `Fenced`."""
+        ...
+
+    async def restore(self, held: Held, lost: str, why: ErrorInfo) -> None:
+        """Have a lost sandbox made again: the agent's next attempt finds it. Raises what hinders it now
+        (``OBJECTS_UNAVAILABLE``, ``RUNNER_UNAVAILABLE``, ``STORE_UNAVAILABLE``, ``SANDBOX_UNAVAILABLE``, ``DISK_FULL``:
+        try again) or ever (``SNAPSHOT_FAILED``, ``SANDBOX_LOST``)."""
         ...
 
 

@@ -1,6 +1,7 @@
 """What the turn loop hands to the ledger, and what it gets back. These never cross a process."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from agents.contracts.approval import Approval, ApprovalKind
@@ -17,13 +18,17 @@ from agents.contracts.trajectory import Brief, TurnInputs
 
 @dataclass(frozen=True)
 class Opened:
-    """What an attempt finds: its fence and the agent's brief, or that the round is over (`end`)."""
+    """What an attempt finds: its fence and the agent's brief, or that the round is over (`end`). The brief names the
+    sandbox of now; `lost` where that one is still to be made, in place of another. `kept_at` is when its files were
+    last kept, None where nobody keeps them."""
 
     fence: int
     brief: Brief
     turns: int
     waiting: bool = False
     end: BurstEnd | None = None
+    lost: bool = False
+    kept_at: datetime | None = None
 
 
 @dataclass
@@ -158,11 +163,13 @@ class Question:
 
 @dataclass(frozen=True)
 class CallRows:
-    """What the rows say of a turn's calls that have no result: the questions about them in the order of asking, and
-    which of those that cannot be repeated were begun and not asked about since."""
+    """What the rows say of a turn's calls that have no result: the questions about them in the order of asking, which
+    of those that cannot be repeated were begun and not asked about since, and which may have been begun in a sandbox
+    that was lost."""
 
     approvals: tuple[Approval, ...] = ()
     begun: frozenset[int] = frozenset()
+    lost: frozenset[int] = frozenset()
 
 
 NO_ROWS = CallRows()

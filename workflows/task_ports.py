@@ -3,6 +3,7 @@ called, and refuses (``ALREADY_FINISHED``) once the task has ended. All raise ``
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, Protocol
 
 from agents.contracts.artifact import BlobRef
@@ -13,6 +14,9 @@ from agents.contracts.run import AgentRef, Controls, PlanShape, ReviewStart, Tas
 from agents.contracts.sandbox import DEFAULT_TEMPLATE, ExecStatus, SandboxInfo, SandboxLimits, Snapshot
 from agents.contracts.task import CheckResult, Limits, StopReason
 from agents.contracts.trajectory import Brief, StepReport
+from workflows.records import Held
+
+Purpose = Literal["workspace", "clean_copy"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,30 @@ class Closing:
     sandboxes: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True)
+class Box:
+    """A sandbox as the rows have it. `origin` is the first of those that were made one in place of the other, and
+    `fence` counts them from 1. One that is not `ready` is still to be made, from the snapshot `source` or (None) as the
+    first one was."""
+
+    id: str
+    fence: int
+    origin: str
+    purpose: Purpose
+    ready: bool
+    source: BlobRef | None = None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A snapshot that was taken of a sandbox: what was done up to `taken_at` is in it."""
+
+    sandbox_id: str
+    snapshot: Snapshot
+    taken_at: datetime
+    duration_ms: int
+
+
 class TaskStore(Protocol):
     """The task's own row, its sandboxes, its end."""
 
@@ -75,7 +103,7 @@ class TaskStore(Protocol):
         """What to put into the workspace. ``NOT_FOUND`` where an upload is gone."""
         ...
 
-    async def expect(self, task: TaskRef, sandbox_id: str, purpose: Literal["workspace", "clean_copy"]) -> None:
+    async def expect(self, task: TaskRef, sandbox_id: str, purpose: Purpose) -> None:
         """Note a sandbox that is about to be made, so that the end finds it whatever happens next."""
         ...
 
@@ -93,6 +121,34 @@ class TaskStore(Protocol):
 
     async def finish(self, task: TaskRef, end: TaskEnd) -> TaskEnd:
         """Settle what is reserved and write the end; a cancel that was asked for in time is what the task ends by."""
+        ...
+
+
+class SandboxStore(Protocol):
+    """Lost sandboxes and what they are made again from. What is decided here is decided once, whoever asks."""
+
+    async def current(self, task: TaskRef, sandbox_id: str) -> Box:
+        """The last that was made in place of this one, or itself. ``SANDBOX_NOT_FOUND`` where no row names it."""
+        ...
+
+    async def replace(self, task: TaskRef, lost: str, why: ErrorInfo, held: Held | None) -> Box:
+        """Decide that a sandbox is lost and what is made in its place; or, where that could not be made because its
+        snapshot is damaged (`why`), what instead. Who works in it is fenced out, but for `held`, and the calls under
+        way in it have an unknown outcome. What is current is returned, whoever decided it. ``SNAPSHOT_FAILED`` where
+        every snapshot is damaged, ``SANDBOX_LOST`` where it was lost too often, `Fenced`."""
+        ...
+
+    async def restored(self, task: TaskRef, box: Box, made: SandboxInfo, held: Held | None) -> Box:
+        """Note that it is made, and tell the agents that work in it what they have now. What is current is returned."""
+        ...
+
+    async def keep(self, held: Held, turn: int, taken: Taken) -> None:
+        """Note a snapshot between two turns; `turn` is the one before. It takes the place of the one before it.
+        ``SANDBOX_LOST`` where its sandbox was replaced, `Fenced`."""
+        ...
+
+    async def keep_copy(self, task: TaskRef, copy: str, executor: AgentRef) -> None:
+        """Note that a clean copy holds what the checkpoint of this round holds, where there is one."""
         ...
 
 
@@ -131,8 +187,8 @@ class StepStore(Protocol):
         """A review begins: keep what the executor reported."""
         ...
 
-    async def keep_checkpoint(self, executor: AgentRef, snapshot: Snapshot) -> None:
-        """The workspace was kept as the executor left it."""
+    async def keep_checkpoint(self, executor: AgentRef, taken: Taken) -> None:
+        """The workspace was kept as the executor left it. ``SANDBOX_UNAVAILABLE`` where it was replaced meanwhile."""
         ...
 
     async def start_check(self, review: ReviewStart, exec_id: str, command: str, position: int) -> None:

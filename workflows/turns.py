@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from agents.context.render import Prompts
 from agents.contracts.base import excerpt
-from agents.contracts.errors import ErrorCode, ErrorInfo, FaultClass, LonghaulError
+from agents.contracts.errors import ErrorCode, ErrorInfo, FaultClass, Fenced, LonghaulError
 from agents.contracts.ids import Role
 from agents.contracts.model import BadReply, ModelReply
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Verdict
@@ -33,12 +33,13 @@ from agents.tools.parse import CheckedCall
 from agents.tools.registry import STANDARD, Toolbox
 from agents.tools.submit_review import SubmitReview
 from workflows.asking import Asking, request
-from workflows.calling import Calling, Rules
+from workflows.calling import DRAIN_GRACE_S, Calling, Rules
 from workflows.clock import Clock
 from workflows.gates import unrepeatable
 from workflows.interrupts import Interrupted, Interrupts
-from workflows.persist import persist
-from workflows.ports import Announced, Ledger, Live, Model, Workbench
+from workflows.keeping import EVERY_TEN, Cadence, Keeping
+from workflows.persist import PASSING, persist
+from workflows.ports import Announced, Ledger, Live, Model, Safekeeping, Workbench
 from workflows.records import (
     NO_ROWS,
     NOTHING,
@@ -58,11 +59,15 @@ from workflows.records import (
 )
 from workflows.trajectory import Kept, Trajectory
 from workflows.wording import doing
+from workflows.workspaces import GONE, UNFINISHED
 
 T = TypeVar("T")
 
 FAILED_TURNS = 3
 """A round ends when so many turns in a row were given up."""
+
+COMES_BACK = frozenset({*PASSING, ErrorCode.SANDBOX_UNAVAILABLE, ErrorCode.DISK_FULL})
+"""What may keep a lost sandbox from being made again for a while."""
 
 ENDS_THE_ROUND = frozenset({ErrorCode.ENGINE_REFUSED, ErrorCode.REPLAY_MISMATCH, ErrorCode.REPLAY_NOT_RECORDED})
 
@@ -77,6 +82,7 @@ class Ports:
     live: Live
     bench: Workbench
     clock: Clock
+    safe: Safekeeping
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,7 @@ class BurstRules:
     engine_patience_s: float = 5.0
     approval_s: float = 259_200.0
     blocked_pause_s: float = 0.5
+    snapshots: Cadence = EVERY_TEN
 
 
 class Bursts:
@@ -138,6 +145,8 @@ class Burst:
         self.trajectory = trajectory
         failed_checks = any(not check.passed for check in opened.brief.checks)
         self._call_rules = Rules(toolbox, failed_checks, rules.approval_s)
+        self._keeping = Keeping(ports.safe, held, opened, toolbox, rules.snapshots)
+        self._lost = opened.lost
         self._open: Turn | None = None
         self._asked = 0
         """The k whose intent and reservation are stored under this fence."""
@@ -165,20 +174,47 @@ class Burst:
         self._calling = Calling(self._ports.bench, self._held, self._brief, interrupts, self._call_rules)
         self._started = self._ports.clock.monotonic()
         try:
-            await self._announce()
-            await self._load()
-            while True:
-                end = await self._advance()
-                if end is not None:
-                    return end
+            if self._lost:
+                return await self._restore(UNFINISHED)
+            return await self._go_on()
         except Interrupted as stop:
             return await self._interrupted(stop.reason)
         except LonghaulError as fault:
             if fault.code is ErrorCode.STORAGE_FULL:
                 return await self._wait_for("storage", BurstReason.STORAGE_FULL, fault)
-            if fault.code not in (ErrorCode.SANDBOX_LOST, ErrorCode.SANDBOX_NOT_FOUND):
+            if fault.code not in GONE:
                 raise
-            return await self._end(RoundEnd(BurstReason.SANDBOX_LOST, error=fault.info))
+            return await self._restore(fault.info)
+        finally:
+            await self._keeping.close()
+
+    async def _go_on(self) -> BurstEnd:
+        await self._announce()
+        await self._load()
+        while True:
+            end = await self._advance()
+            if end is not None:
+                return end
+
+    async def _restore(self, why: ErrorInfo) -> BurstEnd:
+        """The sandbox is lost: have it made again. The next burst works in that one, and its agent is told."""
+        sandbox_id = self._brief.sandbox_id
+        assert sandbox_id is not None  # without one nothing could be lost
+        await self._keep()
+        try:
+            await self._interrupts.race(self._ports.safe.restore(self._held, sandbox_id, why), DRAIN_GRACE_S)
+        except Interrupted as stop:
+            return await self._interrupted(stop.reason)
+        except Fenced:
+            raise
+        except LonghaulError as fault:
+            if fault.code in COMES_BACK:
+                return await self._wait_for("sandbox", BurstReason.SANDBOX_UNAVAILABLE, fault)
+            if fault.code.rule.retryable:
+                raise
+            error = why if fault.code in GONE else fault.info
+            return await self._end(RoundEnd(BurstReason.SANDBOX_LOST, error=error))
+        return await self._leave(BurstReason.LIMIT)
 
     async def _announce(self) -> None:
         """Lock older attempts out of the sandbox before the ledger is read, so that it cannot change behind us."""
@@ -198,6 +234,7 @@ class Burst:
             self._found = self._open
         for turn in turns:
             self.trajectory.push(turn)
+        self._keeping.seen(self.trajectory.turns)
 
     async def _read(self, after: tuple[int, int] | None) -> list[Turn]:
         return await self._persist(lambda: self._ports.ledger.load(self._held, _afresh(self._role), after))
@@ -300,6 +337,7 @@ class Burst:
         rendered = self.trajectory.open(asked)
         ask = request(self._held, self._brief, asked, rendered, self._how(bad), self._rules.max_tokens)
         self._request_sha256 = ask.request_sha256
+        self._keeping.start(self._calling.owner, turn)
         try:
             reply = await self._asking.reply(ask, self._rules.engine_patience_s)
         except LonghaulError as fault:
@@ -356,6 +394,7 @@ class Burst:
         """Run what has no result yet; a control call ends the round, and one that a person has to allow the burst."""
         checked = self._calling.check(reply)
         lone = checked.calls[0]
+        await self._keeping.settle()
         if lone.control:
             return await self._control(turn, lone)
         begun = self._ports.clock.monotonic()
@@ -436,6 +475,7 @@ class Burst:
         """The turn has everything: it becomes part of what every later prompt begins with."""
         if self._open is not None:
             self.trajectory.push(self._open)
+            self._keeping.seen((self._open,))
             self._count += 1
         self._open, self._asked = None, 0
 

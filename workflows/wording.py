@@ -39,3 +39,27 @@ def _work(call: ToolCall) -> str:
         what = ""
     line = " ".join(what.split())
     return f"{verb}: {line if len(line) <= _CHARS else line[: _CHARS - 1] + '…'}" if line else verb
+
+
+_PLACES = {"workspace": "The workspace", "clean_copy": "Your clean copy of the workspace"}
+
+
+def restored(purpose: str, step: str | None, turn: int, behind: int) -> str:
+    """What an agent is told of its sandbox that was lost and made again: which files there are, and what is gone.
+    `behind` is in how many of its turns it called tools since."""
+    if purpose == "workspace" and step is not None:
+        state = f"as it was after turn {turn} of step {step}"
+    elif purpose == "workspace":
+        state = "as it was when the task began: the uploaded files and nothing else (turn 0)"
+    else:
+        state = "as it was when this review began (turn 0)"
+    own = f"What your last {_turns(behind)} changed is gone" if behind else "No turn of yours is missing from it"
+    return (
+        f"{_PLACES[purpose]} was lost by a fault of its host and has been restored {state}. {own}; what others changed "
+        "since then is gone, too, and so is everything in /tmp and $HOME and every command that still ran. Nothing was "
+        "repeated for you. Look at the files before you rely on them, and do again what is missing."
+    )
+
+
+def _turns(count: int) -> str:
+    return "turn with calls" if count == 1 else f"{count} turns with calls"

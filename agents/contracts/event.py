@@ -387,18 +387,29 @@ class SandboxClaimed(_Data):
 
 
 class SandboxSnapshot(_Data):
-    """A sandbox's files were kept."""
+    """A sandbox's files were kept as they were after turn `turn` (0: before the first) of round `round` of a step;
+    `added_bytes` had to be stored for it. A checkpoint is one too."""
 
     type: Literal["sandbox.snapshot"] = "sandbox.snapshot"
     sandbox_id: str
     blob: BlobRef
+    round: Count = 0
+    turn: Count = 0
+    added_bytes: Count = 0
+    duration_ms: Count = 0
 
 
 class SandboxRestored(_Data):
-    """A sandbox was made again from what was kept."""
+    """A sandbox was made again in place of a lost one, with the files as they were after turn `turn` of round `round`
+    of step `step`. Without a snapshot (`blob`) it holds what it held at first, and `turn` is 0."""
 
     type: Literal["sandbox.restored"] = "sandbox.restored"
     sandbox_id: str
+    lost_id: str = ""
+    blob: BlobRef | None = None
+    step: str | None = None
+    round: Count = 0
+    turn: Count = 0
 
 
 class SandboxLost(_Data):

@@ -85,6 +85,7 @@ class BurstReason(StrEnum):
     ENGINE_UNAVAILABLE = "engine_unavailable"
     STORAGE_FULL = "storage_full"
     SANDBOX_LOST = "sandbox_lost"
+    SANDBOX_UNAVAILABLE = "sandbox_unavailable"
     FAILED = "failed"
     LIMIT = "limit"
     DRAIN = "drain"
@@ -101,11 +102,17 @@ class BurstReason(StrEnum):
         """Whether the next burst comes when something is in the rows: an answer, a decision."""
         return self in (BurstReason.ASKED, BurstReason.NEEDS_APPROVAL)
 
+    @property
+    def outage(self) -> bool:
+        """Whether something that is needed is away: the next burst tries again, after a pause that grows."""
+        return self in (BurstReason.ENGINE_UNAVAILABLE, BurstReason.STORAGE_FULL, BurstReason.SANDBOX_UNAVAILABLE)
+
 
 _GOES_ON = frozenset(
     {
         BurstReason.ENGINE_UNAVAILABLE,
         BurstReason.STORAGE_FULL,
+        BurstReason.SANDBOX_UNAVAILABLE,
         BurstReason.LIMIT,
         BurstReason.DRAIN,
         BurstReason.ASKED,
@@ -118,7 +125,7 @@ Verdict = Literal["approve", "revise", "replan"]
 
 
 class BurstEnd(Wire):
-    """The answer of the `run_turns` activity. `error` is there for `failed`, `sandbox_lost` and `engine_unavailable`;
+    """The answer of the `run_turns` activity. `error` is there for `failed`, `sandbox_lost` and outages;
     `verdict` where a reviewer finished."""
 
     reason: BurstReason

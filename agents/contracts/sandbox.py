@@ -226,11 +226,13 @@ class StateReport(Wire):
 
 
 class TakeSnapshot(Wire):
-    """Keep a workspace's files, `state`: and say what state the sandbox is in. Journaled by `key`."""
+    """Keep a workspace's files, `state`: and say what state the sandbox is in. Journaled by `key`. `wait_s` is how long
+    commands under way are waited for."""
 
     key: str
     owner: Owner
     state: bool = False
+    wait_s: Annotated[float, Field(ge=0, le=60)] = 60.0
 
 
 class Snapshot(Wire):

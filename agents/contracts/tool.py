@@ -29,7 +29,7 @@ class Idempotency(StrEnum):
 
 class ToolContract(Wire):
     """What a tool promises. `alternative` is the tool to try when this one keeps failing; `control` calls end or
-    steer an agent and must stand alone in a reply."""
+    steer an agent and must stand alone in a reply. One that is `in_sandbox` works on the workspace's files."""
 
     name: str
     description: str
@@ -40,6 +40,12 @@ class ToolContract(Wire):
     errors: tuple[ErrorCode, ...] = ()
     alternative: str | None = None
     control: bool = False
+    in_sandbox: bool = True
+
+    @property
+    def changes_files(self) -> bool:
+        """Whether the workspace may be another one afterwards."""
+        return self.in_sandbox and not self.control and self.risk is not Risk.READ
 
 
 class ToolCall(Wire):

@@ -25,6 +25,7 @@ CONTRACT = ToolContract(
     description="Send a short message to another agent of the team or to a person; it does not wait for an answer.",
     risk=Risk.WRITE,
     idempotency=Idempotency.KEYED,
+    in_sandbox=False,
     timeout_s=30.0,
     output_cap_bytes=1_024,
     errors=(ErrorCode.UNKNOWN_RECIPIENT,),

@@ -139,6 +139,9 @@ def lines_of(event: Event) -> list[Line]:
             return [warn(f"{d.limit}: {d.used} of {d.allowed} spent")]
         case "sandbox.lost":
             return [warn(f"{step}sandbox lost: {one_line(d.detail)}")]
+        case "sandbox.restored":
+            state = f"after turn {d.turn} of {one_line(d.step)}" if d.step else "at first"
+            return [plain(f"{step}sandbox restored as it was {state}; its agents are told what is gone")]
         case "sandbox.denied":
             return [warn(f"{step}network: {one_line(d.detail)}")]
         case "task.completed":

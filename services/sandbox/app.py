@@ -238,7 +238,7 @@ class Routes:
         """Keep the files as they are once no command runs and no change is made."""
         asked = await _body(request, TakeSnapshot)
         await self._admit(request, asked.owner)
-        async with self._sandboxes.still(self._home(request)):
+        async with self._sandboxes.still(self._home(request), asked.wait_s):
             home = await self._admit(request, asked.owner)
             state = await self._quality.told(home) if asked.state else None
             return _json(await asyncio.to_thread(self._snapshots.take, home, asked.key, state))

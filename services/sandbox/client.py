@@ -130,9 +130,11 @@ class RunnerClient:
         found = await self._call("GET", f"/v1/sandboxes/{sandbox_id}/files", FileList, params=params)
         return found.files, found.total
 
-    async def snapshot(self, sandbox_id: str, key: str, owner: Owner, *, state: bool = False) -> Snapshot:
+    async def snapshot(
+        self, sandbox_id: str, key: str, owner: Owner, *, state: bool = False, wait_s: float = 60.0
+    ) -> Snapshot:
         """Keep the workspace's files."""
-        asked = TakeSnapshot(key=key, owner=owner, state=state)
+        asked = TakeSnapshot(key=key, owner=owner, state=state, wait_s=wait_s)
         return await self._call("POST", f"/v1/sandboxes/{sandbox_id}/snapshots", Snapshot, asked, timeout_s=UPLOAD_S)
 
     async def quality(self, sandbox_id: str) -> StateReport:

@@ -161,19 +161,19 @@ class Sandboxes:
             raise
 
     @asynccontextmanager
-    async def still(self, source: Home) -> AsyncIterator[None]:
+    async def still(self, source: Home, wait_s: float = COPY_WAIT_S) -> AsyncIterator[None]:
         """Hold a sandbox's files still: no command runs in it and no change is made.
 
-        Commands that still run after `COPY_WAIT_S` are not interrupted: the copy is refused and can be asked again.
+        Commands that still run after `wait_s` are not interrupted: the copy is refused and can be asked again.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + COPY_WAIT_S
+        until = loop.time() + wait_s
         busy = LonghaulError(
             ErrorCode.SANDBOX_UNAVAILABLE, "the sandbox to copy is busy: commands still run in it", retry_after_s=5
         )
         try:
             guard = self.guard(source.meta.id)
-            async with guard.files.exclusive(COPY_WAIT_S):
+            async with guard.files.exclusive(wait_s):
                 if not await self._execs.quiet(source, max(0.0, until - loop.time())):
                     raise busy
                 yield

@@ -18,7 +18,7 @@ TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY
 _SERVERS = ("PG_", "TEMPORAL_", "NATS_")
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "api": ("PG_", "NATS_", "S3_", "API_", "STORAGE_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
-    "worker": (*_SERVERS, "S3_", "STORAGE_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_"),
+    "worker": (*_SERVERS, "S3_", "STORAGE_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_", "SNAPSHOT_"),
     "relay": (*_SERVERS, "S3_", "RUNNER_", "RUNNING_TASKS"),
     "runner": ("RUNNER_", "STORAGE_", "S3_"),
     "migrate": ("PG_",),
@@ -27,6 +27,7 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
 _THEIRS = (
     "LONGHAUL_MODEL_",
     "LONGHAUL_APPROVAL_",
+    "LONGHAUL_SNAPSHOT_",
     "LONGHAUL_RUNNING_TASKS",
     "LONGHAUL_RUNNER_PRIVATE_HOSTS",
     "LONGHAUL_RUNNER_CREDENTIALS_FILE",

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import RowMapping, select, union
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -12,11 +12,13 @@ from agents.contracts.checkpoint import Checkpoint
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.run import AgentRef
 from agents.contracts.sandbox import Snapshot
-from services.store.tables import checkpoints
-from workflows.names import checkpoint_id, task_of, workspace_id
+from services.store.tables import checkpoints, snapshots
+from workflows.names import checkpoint_id
 
 
-async def add(conn: AsyncConnection, executor: AgentRef, snapshot: Snapshot, at: datetime) -> Checkpoint | None:
+async def add(
+    conn: AsyncConnection, executor: AgentRef, sandbox_id: str, snapshot: Snapshot, at: datetime
+) -> Checkpoint | None:
     """Keep the row; None where it was kept before. The caller has locked the task."""
     place, manifest = executor.place, snapshot.manifest
     row: dict[str, Any] = {
@@ -26,7 +28,7 @@ async def add(conn: AsyncConnection, executor: AgentRef, snapshot: Snapshot, at:
         "step_id": place.step,
         "revision": place.revision,
         "round": executor.round,
-        "sandbox_id": workspace_id(task_of(executor)),
+        "sandbox_id": sandbox_id,
         "manifest_sha256": manifest.sha256,
         "manifest_bytes": manifest.bytes,
         **snapshot.model_dump(exclude={"manifest", "state"}),
@@ -64,9 +66,10 @@ async def get(conn: AsyncConnection, tenant_id: str, task_id: str, wanted: str) 
 
 
 async def manifests(conn: AsyncConnection, tenant_id: str) -> set[str]:
-    """The sha256 of every manifest that a tenant's checkpoints need."""
-    query = select(checkpoints.c.manifest_sha256).where(checkpoints.c.tenant_id == tenant_id).distinct()
-    return set((await conn.execute(query)).scalars())
+    """The sha256 of every manifest that a tenant's checkpoints need, or a sandbox that may be lost yet."""
+    kept = select(checkpoints.c.manifest_sha256).where(checkpoints.c.tenant_id == tenant_id)
+    running = select(snapshots.c.manifest_sha256).where(snapshots.c.tenant_id == tenant_id)
+    return set((await conn.execute(union(kept, running))).scalars())
 
 
 def _model(row: RowMapping) -> Checkpoint:

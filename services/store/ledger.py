@@ -1,9 +1,9 @@
 """The turn ledger on PostgreSQL: every method one transaction under the fence, found again by its own key."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.event import BudgetExhausted, TaskStatusChanged
@@ -12,7 +12,7 @@ from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Controls
 from agents.contracts.task import TaskStatus
 from agents.contracts.trajectory import Brief, Turn, TurnInputs
 from services.storage import Storage
-from services.store import budget, ledger_asks, ledger_fast, ledger_sql
+from services.store import budget, ledger_asks, ledger_fast, ledger_sql, sandbox_rows
 from services.store.database import Database
 from services.store.ledger_events import (
     Packed,
@@ -90,7 +90,19 @@ class SqlLedger:
             heard = agent.mail_sent > agent.mail_read
             end = None if heard else BurstEnd(reason=BurstReason.ASKED, turns=agent.turns)
         waiting = agent.state == "waiting" and agent.waiting_for not in MAIL_WAITS
-        return Opened(fence=agent.fence + 1, brief=brief, turns=agent.turns, waiting=waiting, end=end)
+        found = Opened(fence=agent.fence + 1, brief=brief, turns=agent.turns, waiting=waiting, end=end)
+        return found if end is not None or brief.sandbox_id is None else await self._placed(tenant, found, brief)
+
+    async def _placed(self, tenant_id: str, found: Opened, brief: Brief) -> Opened:
+        """With the sandbox that stands in the place of the one that the agent began with."""
+        async with retryable(self._db) as conn:
+            box = await sandbox_rows.current(conn, tenant_id, brief.sandbox_id or "")
+            if box is None:
+                return found
+            kept_at = await sandbox_rows.kept_at(conn, tenant_id, box)
+        if box.id != brief.sandbox_id:
+            brief = brief.model_copy(update={"sandbox_id": box.id, "sandbox_fence": box.fence})
+        return replace(found, brief=brief, lost=not box.ready, kept_at=kept_at)
 
     async def load(self, held: Held, brief_round_only: bool, after: tuple[int, int] | None = None) -> list[Turn]:
         """The trajectory; large bodies come from S3."""
@@ -187,7 +199,7 @@ class SqlLedger:
     ) -> Begun:
         """T1 finds that the round is over: the same transaction ends it."""
         extra = [Told(exhausted, None)] if exhausted else []
-        await step.end(packed, end, NO_BODY, None, task.last_seq, extra)
+        await step.end(packed, end, NO_BODY, task.last_seq, extra)
         return Begun(end=BurstEnd(reason=end.reason, turns=step.turns, control_seq=task.control_seq, error=end.error))
 
     async def _found(self, step: Step, intent: Intent) -> Begun:
@@ -323,7 +335,7 @@ class SqlLedger:
                     if end.unless_mail and await self._unread(step, agent):
                         raise _UnreadMail
                     task = await step.one(ledger_sql.TASK)
-                    await step.end(packed, end, outcome, await self._sandbox(conn, held, end), task.last_seq, [])
+                    await step.end(packed, end, outcome, task.last_seq, [])
         except _UnreadMail:
             async with retryable(self._db) as conn:
                 await deliver(conn, held.ref.tenant_id, held.agent_id, self._clock.now())
@@ -340,14 +352,3 @@ class SqlLedger:
             messages.c.delivered_at.is_(None),
         )
         return (await step.conn.execute(coming.limit(1))).first() is not None
-
-    async def _sandbox(self, conn: AsyncConnection, held: Held, end: RoundEnd) -> str | None:
-        """The agent's sandbox, where an event is to name it."""
-        if end.reason is not BurstReason.SANDBOX_LOST:
-            return None
-        query = select(agents.c.brief, agents.c.brief_blob).where(
-            agents.c.tenant_id == held.ref.tenant_id, agents.c.id == held.agent_id
-        )
-        row = (await conn.execute(query)).one()
-        brief = await self._spill.model(held.ref.tenant_id, Brief, row.brief, row.brief_blob)
-        return brief.sandbox_id if brief else None

@@ -22,8 +22,15 @@ async def call_rows(conn: AsyncConnection, held: Held, turn: int) -> CallRows:
     begun = select(tool_calls.c.i).where(
         *_turn(tool_calls, held, turn), tool_calls.c.begun_fence.is_not(None), tool_calls.c.ended_at.is_(None)
     )
+    lost = select(tool_calls.c.i).where(
+        *_turn(tool_calls, held, turn), tool_calls.c.lost_at.is_not(None), tool_calls.c.ended_at.is_(None)
+    )
     found = [Approval.model_validate(dict(row)) for row in (await conn.execute(asked)).mappings()]
-    return CallRows(tuple(found), frozenset((await conn.execute(begun)).scalars()))
+    return CallRows(
+        tuple(found),
+        frozenset((await conn.execute(begun)).scalars()),
+        frozenset((await conn.execute(lost)).scalars()),
+    )
 
 
 def of_questions(step: Step, turn: int, questions: Sequence[Question]) -> list[Told]:

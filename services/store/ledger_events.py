@@ -8,7 +8,6 @@ from agents.contracts.base import excerpt
 from agents.contracts.errors import ErrorCode, ErrorInfo
 from agents.contracts.event import EventData
 from agents.contracts.message import PERSON, name_of
-from agents.contracts.run import BurstReason
 from agents.contracts.trajectory import TurnInputs
 from services.store.spill import Body, Spill, json_text
 from workflows.records import Answer, Held, Intent, Outgoing, Ran, Results, RoundEnd
@@ -127,10 +126,8 @@ def of_answer(held: Held, answer: Answer) -> Iterator[Told]:
         yield Told(ev.TurnFailed(round=held.ref.round, error=answer.failed), answer.turn)
 
 
-def of_end(held: Held, end: RoundEnd, sandbox_id: str | None) -> Iterator[Told]:
+def of_end(held: Held, end: RoundEnd) -> Iterator[Told]:
     """A round's end."""
-    if end.reason is BurstReason.SANDBOX_LOST and sandbox_id is not None:
-        yield Told(ev.SandboxLost(sandbox_id=sandbox_id, detail=end.error.detail if end.error else ""), None)
     finished = ev.AgentFinished(
         role=held.place.role,
         step=held.place.step,

@@ -210,13 +210,12 @@ class Step(Bound):
         packed: Packed,
         end: RoundEnd,
         outcome: Body,
-        sandbox_id: str | None,
         last_seq: int,
         extra: Sequence[Told],
     ) -> None:
         """End the round."""
         await self.send(packed)
-        told = [*of_results(self.held, packed.done), *extra, *of_end(self.held, end, sandbox_id)]
+        told = [*of_results(self.held, packed.done), *extra, *of_end(self.held, end)]
         await self.write(
             ledger_sql.END,
             told,

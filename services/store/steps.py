@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.base import excerpt, read_stored
-from agents.contracts.errors import ErrorInfo
+from agents.contracts.errors import ErrorCode, ErrorInfo, LonghaulError
 from agents.contracts.event import (
     CheckpointCreated,
     EventData,
@@ -23,17 +23,18 @@ from agents.contracts.event import (
     denials,
 )
 from agents.contracts.run import AgentRef, ReviewStart
-from agents.contracts.sandbox import ExecState, ExecStatus, Snapshot
+from agents.contracts.sandbox import ExecState, ExecStatus
 from agents.contracts.task import CheckResult, StopReason, TaskStatus
 from agents.contracts.trajectory import StepReport
-from services.store import checkpoints
+from services.store import checkpoints, lost_sandboxes, sandbox_rows
 from services.store.database import Database
 from services.store.events import Draft
 from services.store.ledger_step import retryable
 from services.store.orchestration import first_time, locked, rest, set_status, tell
-from services.store.tables import checks, steps
+from services.store.tables import checks, steps, turns
 from workflows.clock import Clock
-from workflows.names import clean_copy_id, task_of
+from workflows.names import clean_copy_id, snapshot_id, task_of
+from workflows.task_ports import Taken
 
 
 class SqlSteps:
@@ -88,15 +89,20 @@ class SqlSteps:
             status = await set_status(conn, task, row, TaskStatus.REVIEWING) if review.final else []
             await tell(conn, task, now, [*status, _of(review, ReviewStarted(round=review.reviewer.round))])
 
-    async def keep_checkpoint(self, executor: AgentRef, snapshot: Snapshot) -> None:
-        """Kept and told once per round."""
+    async def keep_checkpoint(self, executor: AgentRef, taken: Taken) -> None:
+        """Kept and told once per round; of a sandbox that was replaced meanwhile it is to be taken again."""
         now, task = self._clock.now(), task_of(executor)
         async with retryable(self._db) as conn:
+            turn = await _last_turn(conn, executor)
             await locked(conn, task)
-            kept = await checkpoints.add(conn, executor, snapshot, now)
+            box = await sandbox_rows.current(conn, task.tenant_id, taken.sandbox_id)
+            if box is None or box.id != taken.sandbox_id:
+                raise LonghaulError(ErrorCode.SANDBOX_UNAVAILABLE, "the workspace was lost while it was kept")
+            kept = await checkpoints.add(conn, executor, box.id, taken.snapshot, now)
             if kept is not None:
+                told = await lost_sandboxes.note(conn, executor, box, turn, taken, snapshot_id(kept.id), kept.id)
                 data = CheckpointCreated(checkpoint_id=kept.id, blob=kept.manifest)
-                await tell(conn, task, now, [Draft(data, step_id=kept.step_id)])
+                await tell(conn, task, now, [*([told] if told else []), Draft(data, step_id=kept.step_id)])
 
     async def start_check(self, review: ReviewStart, exec_id: str, command: str, position: int) -> None:
         """Told once per check."""
@@ -166,6 +172,13 @@ async def _complete(conn: AsyncConnection, executor: AgentRef) -> list[Draft]:
     report = read_stored(StepReport, (await conn.execute(done)).scalar_one())
     data = StepCompleted(round=executor.round, summary=excerpt(report.summary))
     return [Draft(data, step_id=executor.place.step)]
+
+
+async def _last_turn(conn: AsyncConnection, executor: AgentRef) -> int:
+    of_round = (turns.c.agent_id == executor.place.agent_id) & (turns.c.round == executor.round)
+    query = select(func.coalesce(func.max(turns.c.turn), 0)).where(turns.c.tenant_id == executor.tenant_id, of_round)
+    last: int = (await conn.execute(query)).scalar_one()
+    return last
 
 
 def _step(executor: AgentRef) -> tuple[ColumnElement[bool], ...]:

@@ -299,6 +299,8 @@ tool_calls = Table(
     Column("result_blob", JSONB),
     # the attempt that began a call which cannot be repeated; null where none has
     Column("begun_fence", BigInteger),
+    # while it had no result, the sandbox was lost in which it may have been begun
+    _time("lost_at"),
     _time("called_at", nullable=False),
     _time("ended_at"),
     UniqueConstraint("agent_id", "round", "turn", "i"),
@@ -420,10 +422,38 @@ sandboxes = Table(
     Column("state", String(16), nullable=False),
     Column("fence", BigInteger, nullable=False),
     Column("backend", String(32), nullable=False),
+    # the first of those that were made one in place of the other, null for itself; `fence` counts them from 1
+    Column("origin", String(64)),
+    # what it was made from, null for what a first one is made from
+    Column("snapshot_id", String(64)),
     _time("created_at", nullable=False),
     _time("ended_at"),
     ForeignKeyConstraint(["task_id"], ["tasks.id"], ondelete="CASCADE"),
     Index("ix_sandboxes_task", "tenant_id", "task_id"),
+)
+
+# what a lost sandbox is made again from; of those that are no checkpoint only the last is kept, while the task lasts
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    # the order in which they were noted
+    Column("n", BigInteger, Identity(), nullable=False),
+    _tenant(),
+    Column("task_id", String(64), nullable=False),
+    # of the first of the sandboxes that were made one in place of the other
+    Column("origin", String(64), nullable=False),
+    Column("checkpoint_id", String(64)),
+    # what is in it: all that was done up to and with this turn
+    Column("step_id", String(64)),
+    _count("round"),
+    _count("turn"),
+    _time("taken_at", nullable=False),
+    Column("manifest_sha256", String(64), nullable=False),
+    Column("manifest_bytes", BigInteger, nullable=False),
+    _time("damaged_at"),
+    ForeignKeyConstraint(["task_id"], ["tasks.id"], ondelete="CASCADE"),
+    Index("ix_snapshots_origin", "tenant_id", "task_id", "origin"),
 )
 
 checkpoints = Table(

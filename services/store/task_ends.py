@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, func, select, update
+from sqlalchemy import Row, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agents.contracts.base import excerpt, read_stored
@@ -19,7 +19,7 @@ from services.store.approvals import withdraw
 from services.store.events import Draft
 from services.store.orchestration import locked_anyhow, tell
 from services.store.sandbox_rows import released
-from services.store.tables import agents, budget_reservations, rounds, steps, tasks
+from services.store.tables import agents, budget_reservations, rounds, snapshots, steps, tasks
 
 
 async def write_end(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: datetime) -> TaskEnd:
@@ -36,6 +36,9 @@ async def write_end(conn: AsyncConnection, task: TaskRef, end: TaskEnd, at: date
     drafts = await withdraw(conn, task.tenant_id, task.task_id)
     drafts += await _close_rounds(conn, task, end, at) + await _close_steps(conn, task, row.plan_revision, end)
     drafts += await released(conn, task, at)
+    await conn.execute(
+        delete(snapshots).where(snapshots.c.tenant_id == task.tenant_id, snapshots.c.task_id == task.task_id)
+    )
     usage = await _settle(conn, task, row, at)
     summary = await _summary(conn, task, row, end)
     drafts.append(Draft(_last(end, usage, summary)))

@@ -1,7 +1,7 @@
 """A task's beginning, its sandboxes, its end: `workflows.task_ports.TaskStore` on PostgreSQL."""
 
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Row, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -19,15 +19,12 @@ from services.store.database import Database
 from services.store.events import Draft
 from services.store.ledger_step import retryable
 from services.store.orchestration import locked, locked_anyhow, set_status, tell
-from services.store.sandbox_rows import released
+from services.store.sandbox_rows import EXPECTED, released
 from services.store.tables import agents, sandboxes, tasks
 from services.store.task_ends import write_end
 from workflows.clock import Clock
 from workflows.names import SANDBOX_FENCE
-from workflows.task_ports import Closing, InputBlob, TaskInputs
-
-EXPECTED = "expected"
-"""The state of a sandbox's row before the sandbox is known to be there."""
+from workflows.task_ports import Closing, InputBlob, Purpose, TaskInputs
 
 
 class SqlTasks:
@@ -79,7 +76,7 @@ class SqlTasks:
                 template=spec.get("template", DEFAULT_TEMPLATE),
             )
 
-    async def expect(self, task: TaskRef, sandbox_id: str, purpose: Literal["workspace", "clean_copy"]) -> None:
+    async def expect(self, task: TaskRef, sandbox_id: str, purpose: Purpose) -> None:
         """A row without an event: there is nothing yet."""
         row = {
             "id": sandbox_id,

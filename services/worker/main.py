@@ -21,6 +21,7 @@ from services.settings import Settings
 from services.storage import Storage, storage_of
 from services.store.database import Database
 from services.store.ledger import SqlLedger
+from services.store.lost_sandboxes import SqlSandboxes
 from services.store.post import SqlPost
 from services.store.rounds import SqlRounds
 from services.store.spill import Spill
@@ -32,11 +33,13 @@ from services.worker.loop import WorkLoop
 from services.worker.run import Activity, build, run_until
 from services.worker.tools import SandboxBench
 from workflows.activities.doing import Elsewhere
-from workflows.activities.review import ReviewActivities
+from workflows.activities.review import ReviewActivities, Stores
 from workflows.activities.task import RoundActivities, TaskActivities
 from workflows.activities.turns import TurnActivities
+from workflows.keeping import Cadence
 from workflows.ports import Live, Model, Objects, Runner
 from workflows.turns import BurstRules, Bursts, Ports
+from workflows.workspaces import Workspaces
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,12 @@ def wire(world: World, rules: BurstRules, elsewhere: Elsewhere, toolbox: Toolbox
     clock = SystemClock()
     ledger = SqlLedger(db, Spill(objects), clock, world.storage)
     bench = SandboxBench(runner, objects, clock, SqlPost(db))
-    ports = Ports(ledger, world.model, runner, world.live, bench, clock)
     tasks, rounds, steps = SqlTasks(db, clock), SqlRounds(db, objects, clock), SqlSteps(db, clock)
-    of_task = TaskActivities(tasks, runner, objects, world.live, elsewhere)
-    of_round = RoundActivities(rounds, steps, runner, elsewhere)
-    of_review = ReviewActivities(tasks, rounds, steps, runner, elsewhere)
+    workspaces = Workspaces(SqlSandboxes(db, clock), tasks, runner, objects, clock)
+    ports = Ports(ledger, world.model, runner, world.live, bench, clock, workspaces)
+    of_task = TaskActivities(tasks, workspaces, runner, world.live, elsewhere)
+    of_round = RoundActivities(rounds, steps, workspaces, runner, elsewhere)
+    of_review = ReviewActivities(Stores(tasks, rounds, steps), workspaces, runner, elsewhere)
     return Activities(
         bursts=[TurnActivities(Bursts(ports, prompts(), rules, toolbox), elsewhere).run_turns],
         tasks=[
@@ -130,7 +134,12 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     context = adapters(settings)
     world = await work(context.__aenter__())
     try:
-        activities = wire(world, BurstRules(max_tokens=settings.model_max_tokens, approval_s=settings.approval_s), work)
+        rules = BurstRules(
+            max_tokens=settings.model_max_tokens,
+            approval_s=settings.approval_s,
+            snapshots=Cadence(turns=settings.snapshot_turns),
+        )
+        activities = wire(world, rules, work)
         await run_until(build(client, activities.bursts, activities.tasks), stop)
     finally:
         await work(context.__aexit__(None, None, None))

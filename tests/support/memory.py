@@ -7,16 +7,18 @@ from typing import Any
 
 from agents.contracts.approval import Approval, ApprovalState
 from agents.contracts.artifact import Artifact, BlobRef
+from agents.contracts.errors import ErrorCode, ErrorInfo, LonghaulError
 from agents.contracts.event import EventData
 from agents.contracts.ids import Place, Role
 from agents.contracts.message import Receipt
 from agents.contracts.model import Delta
 from agents.contracts.run import AgentRef, BurstEnd, Controls
-from agents.contracts.sandbox import ExecState, ExecStatus, FileChange, FileText
+from agents.contracts.sandbox import ExecState, ExecStatus, FileChange, FileText, Owner
 from agents.contracts.task import Limits
 from agents.contracts.tool import ToolResult
 from agents.contracts.trajectory import Attempt, Brief, Turn, TurnInputs
 from services.storage import Storage
+from workflows.ports import Kept
 from workflows.records import (
     Answer,
     Begun,
@@ -282,6 +284,24 @@ class InMemoryCall:
 
     async def kill(self) -> None:
         """Nothing runs."""
+
+
+class NothingLost:
+    """Nothing is kept, and what is lost is not made again."""
+
+    def __init__(self) -> None:
+        self.kept: list[int] = []
+        self.lost: list[str] = []
+
+    async def keep(self, held: Held, sandbox_id: str, owner: Owner, turn: int, at: datetime) -> Kept:
+        """Noted."""
+        self.kept.append(turn)
+        return "kept"
+
+    async def restore(self, held: Held, lost: str, why: ErrorInfo) -> None:
+        """Noted, and refused for good."""
+        self.lost.append(lost)
+        raise LonghaulError(ErrorCode.SANDBOX_LOST, "nothing was kept")
 
 
 class NoRunner:

@@ -10,7 +10,7 @@ from agents.contracts.recording import Recording
 from agents.contracts.run import AgentRef, BurstReason
 from agents.contracts.task import Limits, StopReason, TaskStatus
 from agents.contracts.trajectory import Brief, Turn
-from tests.support.memory import BRIEF, InMemoryBench, InMemoryLedger, NoRunner, SilentLive, StillClock
+from tests.support.memory import BRIEF, InMemoryBench, InMemoryLedger, NoRunner, NothingLost, SilentLive, StillClock
 from tests.support.scripts import Line, ScriptedModel
 from workflows.replay.against import against
 from workflows.replay.differences import Replay
@@ -36,7 +36,7 @@ class Keeping(InMemoryLedger):
 async def lived(lines: list[Line] | dict[str, Line], brief: Brief = BRIEF) -> RecordedAgent:
     """An agent after one round with a model that says these lines."""
     ledger = Keeping(brief)
-    ports = Ports(ledger, ScriptedModel(lines), NoRunner(), SilentLive(), InMemoryBench(), StillClock())
+    ports = Ports(ledger, ScriptedModel(lines), NoRunner(), SilentLive(), InMemoryBench(), StillClock(), NothingLost())
     rules = BurstRules(engine_patience_s=0.0, store_patience_s=0.0)
     ref = AgentRef(tenant_id=brief.tenant_id, place=brief.place, round=1)
     end = await Bursts(ports, PROMPTS, rules).run(ref, Future())

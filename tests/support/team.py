@@ -26,6 +26,8 @@ from tests.support.scripts import ScriptedModel, says
 from tests.support.turns import QUICK, Parts
 from workflows import options
 from workflows.activities.doing import here
+from workflows.ports import Runner
+from workflows.turns import BurstRules
 
 Handle = WorkflowHandle[Any, TaskEnd]
 
@@ -144,11 +146,17 @@ class Team:
 
 @asynccontextmanager
 async def working(
-    parts: Parts, client: Client, model: ScriptedModel, slots: Slots = STANDARD_SLOTS
+    parts: Parts,
+    client: Client,
+    model: ScriptedModel,
+    slots: Slots = STANDARD_SLOTS,
+    *,
+    rules: BurstRules = QUICK,
+    runner: Runner | None = None,
 ) -> AsyncIterator[Team]:
     """A worker until the end of the block."""
-    world = World(parts.db, parts.objects, parts.live, parts.runner, model, Storage())
-    activities = wire(world, QUICK, here)
+    world = World(parts.db, parts.objects, parts.live, runner or parts.runner, model, Storage())
+    activities = wire(world, rules, here)
     stop = asyncio.Event()
     running = asyncio.create_task(run_until(build(client, activities.bursts, activities.tasks, slots), stop))
     try:

@@ -31,13 +31,16 @@ from services.storage import Storage
 from services.store import events, tables
 from services.store.database import Database
 from services.store.ledger import SqlLedger
+from services.store.lost_sandboxes import SqlSandboxes
 from services.store.post import SqlPost
 from services.store.rounds import SqlRounds
 from services.store.spill import Spill
+from services.store.task_runs import SqlTasks
 from services.worker.clock import SystemClock
 from services.worker.tools import SandboxBench
 from workflows.ports import Model
 from workflows.turns import BurstRules, Bursts, Ports
+from workflows.workspaces import Workspaces
 
 QUICK = BurstRules(max_tokens=1_000, store_patience_s=5.0, engine_patience_s=0.3, blocked_pause_s=0.05)
 STEP = PlanStep(id="s1", title="A step", instructions="Do it.", acceptance=["it is done"])
@@ -66,6 +69,8 @@ class Parts:
         self.ledger = SqlLedger(self.db, Spill(self.objects), self.clock, Storage())
         self.post = SqlPost(self.db)
         self.rounds = SqlRounds(self.db, self.objects, self.clock)
+        tasks = SqlTasks(self.db, self.clock)
+        self.workspaces = Workspaces(SqlSandboxes(self.db, self.clock), tasks, self.runner, self.objects, self.clock)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -74,7 +79,7 @@ class Parts:
     def ports(self, model: Model) -> Ports:
         """What a burst takes."""
         bench = SandboxBench(self.runner, self.objects, self.clock, self.post)
-        return Ports(self.ledger, model, self.runner, self.live, bench, self.clock)
+        return Ports(self.ledger, model, self.runner, self.live, bench, self.clock, self.workspaces)
 
 
 @dataclass

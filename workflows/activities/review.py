@@ -1,11 +1,15 @@
 """The activities of a review: the clean copy, the task's own checks, the verdict."""
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
 from temporalio import activity
 
 from agents.contracts.base import read_stored
 from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.run import AgentRef, ReviewEnd, ReviewStart, TaskRef
-from agents.contracts.sandbox import ExecRequest, ExecStatus, SandboxSpec
+from agents.contracts.sandbox import ExecRequest, ExecStatus, FileEntry
 from agents.contracts.task import CheckResult
 from agents.contracts.trajectory import StepReport
 from agents.tools.finish_step import FinishStep
@@ -13,24 +17,35 @@ from agents.tools.submit_review import SubmitReview
 from workflows.activities.doing import Elsewhere, doing
 from workflows.activities.task import findings_of
 from workflows.briefs import LISTING_MAX, Scene, write_brief
-from workflows.names import SANDBOX_FENCE, checkpoint_key, clean_copy_id, exec_id, harness, task_of, workspace_id
+from workflows.names import clean_copy_id, exec_id, harness, task_of
 from workflows.ports import Runner
-from workflows.task_ports import Material, RoundStore, StepStore, TaskStore
+from workflows.task_ports import Box, Material, RoundStore, StepStore, TaskStore
+from workflows.workspaces import Workspaces
+
+T = TypeVar("T")
 
 CHECK_TIMEOUT_S = 1_800.0
 CHECK_TAIL_CHARS = 2_000
 """What a reviewer sees of a check's output: its end."""
 
 
+@dataclass(frozen=True)
+class Stores:
+    """The rows that a review is about."""
+
+    tasks: TaskStore
+    rounds: RoundStore
+    steps: StepStore
+
+
 class ReviewActivities:
     """Reviews happen in a fresh sandbox that holds the workspace's files of this moment."""
 
-    def __init__(
-        self, tasks: TaskStore, rounds: RoundStore, steps: StepStore, runner: Runner, elsewhere: Elsewhere
-    ) -> None:
-        self._tasks = tasks
-        self._rounds = rounds
-        self._steps = steps
+    def __init__(self, stores: Stores, workspaces: Workspaces, runner: Runner, elsewhere: Elsewhere) -> None:
+        self._tasks = stores.tasks
+        self._rounds = stores.rounds
+        self._steps = stores.steps
+        self._workspaces = workspaces
         self._runner = runner
         self._elsewhere = elsewhere
 
@@ -50,12 +65,12 @@ class ReviewActivities:
         await self._steps.start_review(review, await self._report(review, material))
         if review.executor is not None:
             await self._checkpoint(review.executor)
-        sandbox = await self._copy(review)
-        checks = await self._checks(review, sandbox, material) if review.final else ()
-        listing, total = await self._runner.list_files(sandbox, LISTING_MAX)
+        await self._copy(review)
+        checks = await self._checks(review, material) if review.final else ()
+        box, (listing, total) = await self._in_copy(review, self._list)
         before = ref.model_copy(update={"round": ref.round - 1}) if ref.round > 1 else None
         findings = tuple(await findings_of(self._rounds, before))
-        scene = Scene(sandbox, listing, total, checks, findings)
+        scene = Scene(box.id, box.fence, listing, total, checks, findings)
         brief = write_brief(ref, await self._rounds.material(ref), scene)
         await self._rounds.open_round(ref, brief, [])
 
@@ -76,10 +91,8 @@ class ReviewActivities:
 
     async def _checkpoint(self, executor: AgentRef) -> None:
         """Keep the workspace as the executor left it. One that cannot be kept is no reason to stop the work on it."""
-        task = task_of(executor)
         try:
-            workspace, key = workspace_id(task), checkpoint_key(executor)
-            kept = await self._runner.snapshot(workspace, key, harness(task), state=True)
+            kept = await self._workspaces.checkpoint(executor)
         except LonghaulError as error:
             if error.code is not ErrorCode.SNAPSHOT_FAILED:
                 raise
@@ -87,38 +100,38 @@ class ReviewActivities:
             return
         await self._steps.keep_checkpoint(executor, kept)
 
-    async def _copy(self, review: ReviewStart) -> str:
+    async def _copy(self, review: ReviewStart) -> None:
+        """Make the clean copy, unless it was made and another stands in its place now."""
         task, name = task_of(review.reviewer), clean_copy_id(review.reviewer)
-        inputs = await self._tasks.inputs(task)
-        spec = SandboxSpec(
-            id=name,
-            tenant_id=task.tenant_id,
-            task_id=task.task_id,
-            fence=SANDBOX_FENCE,
-            limits=inputs.sandbox,
-            network=inputs.network,
-            template=inputs.template,
-            copy_of=workspace_id(task),
-        )
         await self._tasks.expect(task, name, "clean_copy")
-        await self._tasks.claim(task, await self._runner.create(spec))
-        return name
+        box = await self._workspaces.current(task, name)
+        if box.id != name:
+            return
+        await self._tasks.claim(task, await self._workspaces.make(task, box))
+        if review.executor is not None:
+            await self._workspaces.keep_copy(name, review.executor)
 
-    async def _checks(self, review: ReviewStart, sandbox: str, material: Material) -> tuple[CheckResult, ...]:
-        return tuple([await self._check(review, sandbox, n, command) for n, command in enumerate(material.checks)])
+    async def _in_copy(self, review: ReviewStart, act: Callable[[Box], Awaitable[T]]) -> T:
+        return await self._workspaces.on(task_of(review.reviewer), clean_copy_id(review.reviewer), act)
 
-    async def _check(self, review: ReviewStart, sandbox: str, position: int, command: str) -> CheckResult:
+    async def _list(self, box: Box) -> tuple[Box, tuple[list[FileEntry], int]]:
+        return box, await self._runner.list_files(box.id, LISTING_MAX)
+
+    async def _checks(self, review: ReviewStart, material: Material) -> tuple[CheckResult, ...]:
+        return tuple([await self._check(review, n, command) for n, command in enumerate(material.checks)])
+
+    async def _check(self, review: ReviewStart, position: int, command: str) -> CheckResult:
         key = f"{review.reviewer.place.path}/{review.reviewer.round}/check/{position}"
         name = exec_id(key)
         await self._steps.start_check(review, name, command, position)
-        request = ExecRequest(
-            exec_id=name,
-            key=key,
-            owner=harness(task_of(review.reviewer)),
-            command=command,
-            timeout_s=CHECK_TIMEOUT_S,
-        )
-        status = await self._runner.exec(sandbox, request)
+        task = task_of(review.reviewer)
+
+        async def run(box: Box) -> ExecStatus:
+            owner = harness(task, box.fence)
+            request = ExecRequest(exec_id=name, key=key, owner=owner, command=command, timeout_s=CHECK_TIMEOUT_S)
+            return await self._runner.exec(box.id, request)
+
+        status = await self._in_copy(review, run)
         result = _judge(command, status)
         await self._steps.keep_check(review, position, status, result)
         return result
@@ -131,8 +144,9 @@ class ReviewActivities:
         return ReviewEnd(verdict=said.verdict, checks_failed=failed)
 
     async def _give_back(self, task: TaskRef, sandbox: str) -> None:
-        await self._runner.destroy(sandbox)
-        await self._tasks.release(task, sandbox)
+        box = await self._workspaces.current(task, sandbox)
+        await self._runner.destroy(box.id)
+        await self._tasks.release(task, box.id)
 
 
 def _judge(command: str, status: ExecStatus) -> CheckResult:

@@ -3,7 +3,7 @@
 from temporalio import activity
 
 from agents.contracts.base import read_stored
-from agents.contracts.errors import ErrorCode, LonghaulError
+from agents.contracts.errors import LonghaulError
 from agents.contracts.plan import Plan
 from agents.contracts.run import (
     AgentRef,
@@ -17,24 +17,24 @@ from agents.contracts.run import (
     TaskRef,
     TaskStart,
 )
-from agents.contracts.sandbox import SandboxSpec
 from agents.tools.submit_review import SubmitReview
 from workflows.activities.doing import Elsewhere, doing
 from workflows.briefs import LISTING_MAX, Scene, write_brief
-from workflows.names import SANDBOX_FENCE, harness, task_of, workspace_id
-from workflows.ports import Live, Objects, Runner
-from workflows.task_ports import Closing, RoundStore, StepStore, TaskStore
-
-GONE = (ErrorCode.SANDBOX_NOT_FOUND, ErrorCode.SANDBOX_LOST)
+from workflows.names import harness, task_of, workspace_id
+from workflows.ports import Live, Runner
+from workflows.task_ports import Box, Closing, RoundStore, StepStore, TaskStore
+from workflows.workspaces import GONE, Workspaces
 
 
 class TaskActivities:
     """Begin, fill the workspace, finish."""
 
-    def __init__(self, tasks: TaskStore, runner: Runner, objects: Objects, live: Live, elsewhere: Elsewhere) -> None:
+    def __init__(
+        self, tasks: TaskStore, workspaces: Workspaces, runner: Runner, live: Live, elsewhere: Elsewhere
+    ) -> None:
         self._tasks = tasks
+        self._workspaces = workspaces
         self._runner = runner
-        self._objects = objects
         self._live = live
         self._elsewhere = elsewhere
 
@@ -59,26 +59,10 @@ class TaskActivities:
         return await doing(self._elsewhere, self._finish(finish), gives_up=False)
 
     async def _prepare(self, task: TaskRef) -> None:
-        inputs = await self._tasks.inputs(task)
         name = workspace_id(task)
-        spec = SandboxSpec(
-            id=name,
-            tenant_id=task.tenant_id,
-            task_id=task.task_id,
-            fence=SANDBOX_FENCE,
-            limits=inputs.sandbox,
-            network=inputs.network,
-            template=inputs.template,
-        )
         await self._tasks.expect(task, name, "workspace")
-        await self._tasks.claim(task, await self._runner.create(spec))
-        owner = harness(task)
-        if inputs.repo is not None:
-            archive = self._objects.get_stream(task.tenant_id, inputs.repo)
-            await self._runner.put_archive(name, f"{task.task_id}/{task.epoch}/repo", owner, archive)
-        for n, file in enumerate(inputs.files):
-            data = self._objects.get_stream(task.tenant_id, file.blob)
-            await self._runner.put_file(name, f"{task.task_id}/{task.epoch}/file/{n}", owner, file.path, data)
+        made = await self._workspaces.make(task, await self._workspaces.current(task, name))
+        await self._tasks.claim(task, made)
 
     async def _finish(self, finish: Finish) -> TaskEnd:
         closing = await self._tasks.closing(finish.task)
@@ -109,9 +93,12 @@ async def quiet(runner: Runner, task: TaskRef, closing: Closing) -> None:
 class RoundActivities:
     """Rounds of planners and executors, the plan, the steps."""
 
-    def __init__(self, rounds: RoundStore, steps: StepStore, runner: Runner, elsewhere: Elsewhere) -> None:
+    def __init__(
+        self, rounds: RoundStore, steps: StepStore, workspaces: Workspaces, runner: Runner, elsewhere: Elsewhere
+    ) -> None:
         self._rounds = rounds
         self._steps = steps
+        self._workspaces = workspaces
         self._runner = runner
         self._elsewhere = elsewhere
 
@@ -139,11 +126,14 @@ class RoundActivities:
 
     async def _open(self, start: RoundStart) -> None:
         ref = start.agent
-        sandbox = workspace_id(task_of(ref))
-        listing, total = await self._runner.list_files(sandbox, LISTING_MAX)
-        brief = write_brief(ref, await self._rounds.material(ref), Scene(sandbox, listing, total))
+        scene = await self._workspaces.on(task_of(ref), workspace_id(task_of(ref)), self._scene)
+        brief = write_brief(ref, await self._rounds.material(ref), scene)
         findings = await findings_of(self._rounds, start.findings_of)
         await self._rounds.open_round(ref, brief, findings)
+
+    async def _scene(self, box: Box) -> Scene:
+        listing, total = await self._runner.list_files(box.id, LISTING_MAX)
+        return Scene(box.id, box.fence, listing, total)
 
     async def _record(self, record: PlanRecord) -> PlanShape:
         plan = read_stored(Plan, await self._rounds.outcome(record.planner))

@@ -75,7 +75,8 @@ async def play(agent: RecordedAgent, prompts: Prompts, watch: Callable[[Part], W
 
 async def _bursts(script: Script, prompts: Prompts) -> None:
     nowhere = Nowhere()
-    ports = Ports(ReplayLedger(script), ReplayModel(script), nowhere, nowhere, ReplayBench(script), StillClock())
+    bench = ReplayBench(script)
+    ports = Ports(ReplayLedger(script), ReplayModel(script), nowhere, nowhere, bench, StillClock(), nowhere)
     bursts, drain = Bursts(ports, prompts, RULES), Future[None]()
     while True:
         played = script.begun

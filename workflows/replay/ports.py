@@ -15,7 +15,7 @@ from agents.contracts.run import AgentRef, BurstReason, Controls
 from agents.contracts.sandbox import Owner
 from agents.contracts.tool import ToolResult
 from agents.contracts.trajectory import Attempt, Brief, Turn
-from workflows.ports import CallContext
+from workflows.ports import CallContext, Kept
 from workflows.records import (
     NO_ROWS,
     Answer,
@@ -242,7 +242,14 @@ class ReplayBench:
 
 
 class Nowhere:
-    """A runner and a live link that nobody is at."""
+    """A runner and a live link that nobody is at, and no sandbox that could be lost."""
+
+    async def keep(self, held: Held, sandbox_id: str, owner: Owner, turn: int, at: datetime) -> Kept:
+        """Nothing is kept."""
+        return "failed"
+
+    async def restore(self, held: Held, lost: str, why: ErrorInfo) -> None:
+        """Nothing is lost."""
 
     async def announce(self, sandbox_id: str, owner: Owner) -> None:
         """Nothing runs."""

@@ -138,7 +138,7 @@ class Writer:
         place = Place(task_id=task_id, role=Role.EXECUTOR, step="fix")
         executor = AgentRef(tenant_id=self._tenant.id, place=place, round=round_no)
         async with self._db.begin() as conn:
-            added = await checkpoints.add(conn, executor, kept, datetime.now(UTC))
+            added = await checkpoints.add(conn, executor, "sbx_1", kept, datetime.now(UTC))
         assert added
         return added.id
 

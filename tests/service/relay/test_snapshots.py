@@ -57,7 +57,7 @@ async def note(db: Database, tenant_id: str, ref: BlobRef) -> None:
         task_id = await add_task(conn, tenant_id=tenant_id)
         place = Place(task_id=task_id, role=Role.EXECUTOR, step="fix")
         executor = AgentRef(tenant_id=tenant_id, place=place, round=1)
-        assert await checkpoints.add(conn, executor, kept, datetime.now(UTC))
+        assert await checkpoints.add(conn, executor, "sbx_1", kept, datetime.now(UTC))
 
 
 async def test_what_a_checkpoint_needs_stays_and_the_rest_goes(owner: Settings, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ async def test_giving_up(parts: Parts, tenant_id: str) -> None:
     assert (await scene.row(tables.rounds)).outcome == {"reason": "cannot"}
 
 
-async def test_a_lost_sandbox_is_no_observation(parts: Parts, tenant_id: str) -> None:
+async def test_a_lost_sandbox_that_no_row_names_is_no_observation(parts: Parts, tenant_id: str) -> None:
     model = ScriptedModel([shell("true"), shell("true"), FINISH])
     scene = await new_scene(parts, tenant_id, model, sandbox=True)
     scene.rules = replace(scene.rules, turns=1)
@@ -170,7 +170,7 @@ async def test_a_lost_sandbox_is_no_observation(parts: Parts, tenant_id: str) ->
     end = await scene.burst()
     assert end.reason is BurstReason.SANDBOX_LOST
     told = await scene.count()
-    assert (told["sandbox.lost"], told["tool.failed"]) == (1, 0)
+    assert (told["agent.finished"], told["tool.failed"]) == (1, 0)
 
 
 async def test_a_cancel_aborts_the_model_call_at_once(parts: Parts, tenant_id: str) -> None:

@@ -13,7 +13,6 @@ from services.settings import Settings
 from tests.support.scripts import ScriptedModel, says
 from tests.support.team import Team, connect, finish, plan, review, working
 from tests.support.turns import Parts, new_task, until
-from workflows.names import workspace_id
 
 NAMESPACE = "test-" + secrets.token_hex(4)
 
@@ -226,22 +225,6 @@ async def test_an_outage_of_the_engine_is_slept_through(parts: Parts, client: Cl
         model.say("reviewer/1.only/1/1/m1", review("approve"))
         assert (await asyncio.wait_for(handle.result(), 40)).stop_reason is StopReason.COMPLETED
         assert (await team.types(task)).count("agent.waiting") == 1
-
-
-async def test_a_lost_sandbox_ends_the_task_by_its_code(parts: Parts, client: Client, tenant_id: str) -> None:
-    model = ScriptedModel({"planner/1.plan/1/1/m1": plan("only"), "executor/1.only/1/1/m1": finish()})
-    model.gate = asyncio.Event()
-    async with working(parts, client, model) as team:
-        task = await new_task(parts, tenant_id, Limits())
-        handle = await team.start(task)
-        await until(lambda: model.under_way == 1, 20)
-        await parts.runner.destroy(workspace_id(task))
-        model.gate.set()
-        end = await asyncio.wait_for(handle.result(), 40)
-        assert end.stop_reason is StopReason.ERROR
-        assert end.error is not None
-        assert end.error.code in (ErrorCode.SANDBOX_NOT_FOUND, ErrorCode.SANDBOX_LOST)
-        assert (await team.types(task))[-1] == "task.failed"
 
 
 async def test_a_template_that_is_not_there_any_more_ends_the_task_by_its_code(

@@ -6,7 +6,16 @@ from typing import Any
 from agents.contracts.ids import Role
 from agents.contracts.run import AgentRef, BurstReason
 from agents.contracts.trajectory import Turn, TurnInputs
-from tests.support.memory import BRIEF, NOW, InMemoryBench, InMemoryLedger, NoRunner, SilentLive, StillClock
+from tests.support.memory import (
+    BRIEF,
+    NOW,
+    InMemoryBench,
+    InMemoryLedger,
+    NoRunner,
+    NothingLost,
+    SilentLive,
+    StillClock,
+)
 from tests.support.scripts import ScriptedModel, says
 from workflows.trajectory import Kept, Trajectory
 from workflows.turns import BurstRules, Bursts, Ports
@@ -21,7 +30,7 @@ class Agent:
     def __init__(self) -> None:
         self.ledger, self.model = InMemoryLedger(BRIEF), ScriptedModel(list(LINES))
         runner: Any = NoRunner()
-        self.ports = Ports(self.ledger, self.model, runner, SilentLive(), InMemoryBench(), StillClock())
+        self.ports = Ports(self.ledger, self.model, runner, SilentLive(), InMemoryBench(), StillClock(), NothingLost())
 
     def worker(self) -> Bursts:
         """A worker that keeps nothing yet."""

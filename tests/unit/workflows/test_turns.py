@@ -11,7 +11,7 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.ids import Role
 from agents.contracts.run import AgentRef, BurstEnd, BurstReason, Controls
 from services.storage import Storage
-from tests.support.memory import BRIEF, InMemoryBench, InMemoryLedger, NoRunner, SilentLive, StillClock
+from tests.support.memory import BRIEF, InMemoryBench, InMemoryLedger, NoRunner, NothingLost, SilentLive, StillClock
 from tests.support.scripts import Line, ScriptedModel, says
 from workflows.records import Answer, Begun, Held, Intent, Results, Waiting
 from workflows.turns import BurstRules, Bursts, Ports
@@ -30,13 +30,14 @@ class World:
         self.model = ScriptedModel(lines)
         self.bench = InMemoryBench()
         self.runner: Any = NoRunner()
+        self.safe = NothingLost()
         self.clock = StillClock()
         self.rules = BurstRules(engine_patience_s=0.0, store_patience_s=0.0)
         self.drain: Future[None] = Future()
 
     async def burst(self) -> BurstEnd:
         """One attempt."""
-        ports = Ports(self.ledger, self.model, self.runner, SilentLive(), self.bench, self.clock)
+        ports = Ports(self.ledger, self.model, self.runner, SilentLive(), self.bench, self.clock, self.safe)
         ref = AgentRef(tenant_id="t1", place=PLACE, round=1)
         return await Bursts(ports, PROMPTS, self.rules).run(ref, self.drain)
 
