@@ -5,6 +5,7 @@ LONGHAUL := $(PY) -m services.cli.main
 T ?= tests
 ARGS ?=
 RECIPES := services/sandbox/templates/recipes
+CONFORMANCE := tests/contract/sandbox
 CHECKED := agents workflows services gpu tests
 
 # A venv that was moved with its checkout, whose interpreter is gone, or into which an installation was interrupted, is
@@ -40,6 +41,8 @@ test: setup ## the tests; a part of them with T=tests/unit/agents
 
 test-docker: setup ## sandboxes as containers, with runc and gVisor (root; apt install docker.io runsc iproute2)
 	@$(PY) -m pytest tests/engine $(ARGS)
+	@LH_TEST_BACKENDS=docker $(PY) -m pytest $(CONFORMANCE) --ignore=$(CONFORMANCE)/test_snapshots.py $(ARGS)
+	@LH_TEST_BACKENDS=gvisor $(PY) -m pytest $(addprefix $(CONFORMANCE)/test_,execs.py isolation.py) $(ARGS)
 
 check: .venv/.project ## lint, format, types, import rules, docs
 	@$(PY) -m ruff check .

@@ -62,6 +62,15 @@ class Settings(BaseSettings):
     runner_pool: int = Field(default=4, ge=0, le=1_000)
     runner_private_hosts: str = ""
     runner_credentials_file: Path | None = None
+    # how sandboxes are kept apart; for docker and gvisor: the engine, its name for a runtime, the image (empty: this
+    # host's programs)
+    runner_backend: Literal["namespace", "docker", "gvisor"] = "namespace"
+    runner_engine_url: str = "unix:///var/run/docker.sock"
+    runner_runtime: str = ""
+    runner_image: str = ""
+    # people who do not trust each other share this deployment: only sandboxes with a kernel of their own, or these
+    multi_tenant: bool = False
+    multi_tenant_allows: Literal["", "namespace", "docker"] = ""
     # models: any OpenAI-compatible endpoint; the replay engine beside it
     model_base_url: str = ""
     model_api_key: SecretStr = SecretStr("")

@@ -36,6 +36,19 @@ class SandboxLimits(Edge):
     best_effort: bool = False
 
 
+class Trait(StrEnum):
+    """In what the sandboxes of one backend differ from those of another, where both hold what all must hold."""
+
+    OWN_KERNEL = "own_kernel"
+    """What runs inside talks to a kernel of its own, never to the host's."""
+    OOM_TOLD = "oom_told"
+    """A command that was ended for want of memory says so (`oom`). Elsewhere the whole sandbox ends: it is `lost`."""
+    ADOPTS_ORPHANS = "adopts_orphans"
+    """What a command leaves in the background ends with it. Elsewhere what it leaves may end only with the sandbox."""
+    SUPERVISOR_APART = "supervisor_apart"
+    """The sandbox's supervisor is another user than its commands: none of them can end it."""
+
+
 class Capabilities(Wire):
     """What a runner's host can do. `limits` names the fields of `SandboxLimits` that it enforces; `network`: a sandbox
     may be let reach hosts; `templates` are those that are built."""
@@ -45,6 +58,7 @@ class Capabilities(Wire):
     limits: tuple[str, ...]
     network: bool = False
     templates: tuple[str, ...] = (DEFAULT_TEMPLATE,)
+    traits: tuple[Trait, ...] = ()
     detail: str = ""
 
 

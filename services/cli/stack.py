@@ -112,10 +112,11 @@ def doctor(data_dir: DataDirOption = None, port: PortOption = DEFAULT_PORT) -> N
     """Look at everything the stack needs from this machine. Exit code 1 where something is missing."""
     findings = checks.examine(data_dir_of(data_dir), port, template_dir())
     for finding in findings:
-        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
+        mark = "ok  " if finding.ok else "FAIL" if finding.needed else "no  "
+        typer.echo(f"{mark}  {finding.name}: {finding.detail}")
         if not finding.ok:
             typer.echo("      " + finding.remedy.replace("\n", "\n      "))
-    if not all(finding.ok for finding in findings):
+    if any(finding.needed and not finding.ok for finding in findings):
         raise typer.Exit(1)
 
 

@@ -1,5 +1,6 @@
 """What a way of isolating commands has to provide. One conformance suite (tests/contract/sandbox) runs on each."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from agents.contracts.sandbox import Capabilities
@@ -66,6 +67,15 @@ class Backend(Protocol):
 
     def base(self, home: Home) -> list[Laid]:
         """The read-only files of a sandbox that are ours: its template, and /etc."""
+        ...
+
+    async def reconcile(self, places: Callable[[], set[str]]) -> None:
+        """End what runs here for no sandbox any more. `places` tells the names of all that there are (`Meta.place`). It
+        is asked after what runs was listed: a sandbox is there before anything of it runs.
+
+        Raises:
+            LonghaulError: ``SANDBOX_UNAVAILABLE``: nobody can say what runs; the next time will do.
+        """
         ...
 
     def environment(self, home: Home, extra: dict[str, str]) -> dict[str, str]:

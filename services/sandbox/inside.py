@@ -1,5 +1,6 @@
 """What every backend shows inside: the environment of commands, /etc, and this host's programs, read-only."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,18 @@ def write_etc(etc: Path, uid: int) -> None:
     for name in _COPIED:
         if (Path("/etc") / name).is_file():
             copy(Path("/etc") / name, etc / name, 0o644)
+
+
+def place_program(built: Path, ours: Path) -> str | None:
+    """Have a copy of the supervisor, as it was built for this machine; what to do where there is none."""
+    with contextlib.suppress(FileNotFoundError):  # another checkout may have removed it; then the copy will do
+        copy(built, ours, 0o755)
+    if ours.is_file():
+        return None
+    return (
+        "the sandboxes' supervisor is not built: run `make setup`, which needs a C compiler (apt install gcc "
+        f"libc6-dev) or fetches one; it is looked for at {built}"
+    )
 
 
 def programs() -> list[str]:

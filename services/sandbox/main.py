@@ -17,14 +17,13 @@ from aiohttp import web
 
 from services.sandbox import beneath
 from services.sandbox.app import Routes, build_app
-from services.sandbox.cgroups import detect
+from services.sandbox.choose import backend_of, too_weak
 from services.sandbox.egress.addresses import Hosts, private_hosts
 from services.sandbox.egress.credentials import read_credentials
 from services.sandbox.egress.proxy import World
 from services.sandbox.execs import Execs
 from services.sandbox.intents import Intents
 from services.sandbox.making import Maker
-from services.sandbox.namespace import NamespaceBackend, find_bwrap
 from services.sandbox.network import WayOut
 from services.sandbox.pool import Pool
 from services.sandbox.probe import Probe
@@ -32,8 +31,6 @@ from services.sandbox.quality import Quality
 from services.sandbox.records import next_epoch
 from services.sandbox.sandboxes import Sandboxes
 from services.sandbox.snapshots import Snapshots
-from services.sandbox.supervisor.build import program
-from services.sandbox.template import Template
 from services.settings import Settings
 from services.snapshots.opening import shelves
 from services.storage import storage_of
@@ -52,10 +49,7 @@ async def serve(settings: Settings, way_out: WayOut) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    tools = settings.runner_template_dir.resolve()
-    backend = NamespaceBackend(
-        data_dir, Template(tools), detect(), find_bwrap(), program(tools), settings.runner_pipe_fd
-    )
+    backend = backend_of(settings, data_dir)
     backend.setup()
     epoch, storage, intents = next_epoch(data_dir), storage_of(settings), Intents(data_dir)
     execs = Execs(backend, intents, epoch, way_out)
@@ -153,6 +147,8 @@ def main() -> None:
         sys.exit("LONGHAUL_RUNNER_TOKEN is not set")
     if not beneath.supported():
         sys.exit("this kernel has no openat2: Linux 5.6 or later is needed")
+    if (why := too_weak(settings)) is not None:
+        sys.exit(why)
     way_out = way_out_of(settings)
     more_files()
     held = hold(settings.runner_data_dir.resolve())

@@ -6,14 +6,25 @@ import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.sandbox import WORKSPACE, Capabilities
+from agents.contracts.sandbox import WORKSPACE, Capabilities, Trait
 from services.sandbox import seccomp
 from services.sandbox.cgroups import Cgroups
 from services.sandbox.home import Home
-from services.sandbox.inside import ENVIRONMENT, SHM_BYTES, configuration, copy, links, programs, replace, write_etc
+from services.sandbox.inside import (
+    ENVIRONMENT,
+    SHM_BYTES,
+    configuration,
+    copy,
+    links,
+    place_program,
+    programs,
+    replace,
+    write_etc,
+)
 from services.sandbox.network import arguments
 from services.sandbox.supervised.client import Supervisor
 from services.sandbox.supervised.launch import LAST_FD, LEASH_FD, LISTEN_FD, SECCOMP_FD, STAGE, Launch
@@ -69,28 +80,15 @@ class NamespaceBackend:
         replace(shared / "seccomp.bpf", seccomp.program(), 0o644)
         (shared / LAID).unlink(missing_ok=True)
         (shared / LAID).touch()
-        self._without_supervisor()
+        place_program(self._supervisor, self._program)
 
     def capabilities(self) -> Capabilities:
         """Static: whether it really works is found by a trial (`Probe`)."""
-        missing = self._template.missing() or self._without_supervisor()
+        missing = self._template.missing() or place_program(self._supervisor, self._program)
+        limits = self._cgroups.supported
+        traits = (Trait.ADOPTS_ORPHANS, *((Trait.OOM_TOLD,) if "memory_mb" in limits else ()))
         return Capabilities(
-            backend=self.name,
-            ready=missing is None,
-            limits=self._cgroups.supported,
-            network=True,
-            detail=missing or "",
-        )
-
-    def _without_supervisor(self) -> str | None:
-        """None where our copy of the program is there; else what to do."""
-        with contextlib.suppress(FileNotFoundError):  # another checkout may have removed it; then the copy will do
-            copy(self._supervisor, self._program, 0o755)
-        if self._program.is_file():
-            return None
-        return (
-            "the sandboxes' supervisor is not built: run `make setup`, which needs a C compiler (apt install gcc "
-            f"libc6-dev) or fetches one; it is looked for at {self._supervisor}"
+            backend=self.name, ready=missing is None, limits=limits, network=True, traits=traits, detail=missing or ""
         )
 
     def make(self, home: Home) -> None:
@@ -175,6 +173,9 @@ class NamespaceBackend:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REAP_WAIT_S):
                     await child.ended.wait()
+
+    async def reconcile(self, places: Callable[[], set[str]]) -> None:
+        """What runs is found by its folder, and ended before that is removed."""
 
     def environment(self, home: Home, extra: dict[str, str]) -> dict[str, str]:
         """What a command finds in its environment."""

@@ -204,6 +204,14 @@ class Sandboxes:
                 await self._sweep_one(folder)
             except (OSError, LonghaulError):
                 _LOG.exception("%s cannot be removed yet", folder)
+        try:
+            await self._backend.reconcile(self._places)
+        except LonghaulError as error:
+            _LOG.warning("what runs for no sandbox is not ended yet: %s", error)
+
+    def _places(self) -> set[str]:
+        waiting = [home for home in map(sound, self._maker.folders.making.iterdir()) if home]
+        return {home.meta.place for home in [*waiting, *self.homes()]}  # in this order: a claim moves one to the others
 
     async def _sweep_one(self, folder: Path) -> None:
         live = folder.parent == self._live

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from services.sandbox.supervisor.build import program
 from services.sandbox.template import Template
 from services.sandbox.templates.recipe import TemplateError, check
-from services.stack import ports
+from services.settings import Settings
+from services.stack import backends, ports
 from services.stack.errors import StackError
 from services.stack.layout import CHECKOUT, DataDir
 from services.stack.servers import postgres
@@ -30,12 +31,13 @@ SERVERS = (
 
 
 class Finding(NamedTuple):
-    """One line of the report; `remedy` only where it failed."""
+    """One line of the report; `remedy` only where it failed. Not `needed`: the stack runs without it."""
 
     ok: bool
     name: str
     detail: str
     remedy: str = ""
+    needed: bool = True
 
 
 def examine(data: DataDir, port: int, template: Path) -> list[Finding]:
@@ -53,6 +55,7 @@ def examine(data: DataDir, port: int, template: Path) -> list[Finding]:
         _namespaces(),
         _template(template),
         _supervisor(template),
+        *_backends(template),
         _port(data, port),
     ]
 
@@ -170,6 +173,15 @@ def _supervisor(folder: Path) -> Finding:
     remedy = "Run `make setup`; it needs a C compiler (apt install gcc libc6-dev), or fetches one."
     detail = str(found) if found.is_file() else f"not built: {found}"
     return Finding(found.is_file(), "supervisor", detail, remedy)
+
+
+def _backends(template: Path) -> Iterator[Finding]:
+    """What is not chosen need not work."""
+    settings = Settings().model_copy(update={"runner_template_dir": template})
+    for one in backends.tried(settings):
+        mine = "" if one.chosen else f" (not in use; choose it with LONGHAUL_RUNNER_BACKEND={one.name})"
+        remedy = "See docs/how-to/backends.md."
+        yield Finding(one.works, f"backend {one.name}", one.detail + (mine if one.works else ""), remedy, one.chosen)
 
 
 def _port(data: DataDir, port: int) -> Finding:

@@ -20,7 +20,7 @@ _NEEDS: Mapping[str, tuple[str, ...]] = {
     "api": ("PG_", "NATS_", "S3_", "API_", "STORAGE_", "RUNNER_", "MODEL_BASE_URL", "MODEL_FAST", "MODEL_FULL"),
     "worker": (*_SERVERS, "S3_", "STORAGE_", "RUNNER_", "REPLAY_", "MODEL_", "APPROVAL_", "SNAPSHOT_"),
     "relay": (*_SERVERS, "S3_", "RUNNER_", "RUNNING_TASKS"),
-    "runner": ("RUNNER_", "STORAGE_", "S3_"),
+    "runner": ("RUNNER_", "STORAGE_", "S3_", "MULTI_TENANT"),
     "migrate": ("PG_",),
 }
 """Beginnings of the variables that a role gets; it can lose no secret that it never had."""
@@ -31,6 +31,8 @@ _THEIRS = (
     "LONGHAUL_RUNNING_TASKS",
     "LONGHAUL_RUNNER_PRIVATE_HOSTS",
     "LONGHAUL_RUNNER_CREDENTIALS_FILE",
+    "LONGHAUL_MULTI_TENANT",
+    *("LONGHAUL_RUNNER_BACKEND", "LONGHAUL_RUNNER_ENGINE_URL", "LONGHAUL_RUNNER_RUNTIME", "LONGHAUL_RUNNER_IMAGE"),
 )
 """What the user sets for our processes."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")

@@ -4,19 +4,19 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from services.sandbox.supervisor.build import build
 from services.stack.layout import default_data_dir
-from tests.attacks.backends import Backend, container_backends, runner_backend
+from tests.attacks.backends import Backend, started
 from tests.attacks.catalogue import ATTACKS
 from tests.attacks.run import ALLOWED, Surroundings, attack
 from tests.attacks.way_out import WAY_OUT
 from tests.contract.sandbox.runner import RunnerProcess, identities
 from tests.support.engine import NEEDS, Engine, missing
+
+BACKENDS = ("namespace", "docker", "gvisor")
 
 
 async def _run(wanted: list[str], words: list[str]) -> int:
@@ -37,28 +37,23 @@ async def _run(wanted: list[str], words: list[str]) -> int:
 
 
 async def _backends(wanted: list[str], around: Surroundings, ends: AsyncExitStack) -> list[Backend]:
-    made: list[Backend] = []
     template = Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template")
-    for identity in identities():
-        if not wanted or "namespace" in wanted:
-            env = {"LH_CANARY": around.canary, "LONGHAUL_RUNNER_PRIVATE_HOSTS": f"{ALLOWED}=127.0.0.1"}
-            runner = RunnerProcess(identity, template, env=env)
-            made.append(await runner_backend(runner, identity, ends))
-    if not wanted or {"docker", "gvisor"} & set(wanted):
+    names, engine = wanted or list(BACKENDS), None
+    if names != ["namespace"]:
         if missing():
             print(f"docker, gvisor: not here. {NEEDS}")
-            return made
-        engine = ends.enter_context(Engine())
-        folder = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="lh-attacks-")))
-        found = container_backends(engine, build(folder), os.stat("/proc/self/ns/pid").st_ino)
-        made += [one for one in found if not wanted or one.name in wanted]
-    return made
+            names = [name for name in names if name == "namespace"]
+        else:
+            engine = ends.enter_context(Engine())
+    places = [f"{name}/{identity}" for name in names for identity in identities(name)]
+    env = {"LH_CANARY": around.canary, "LONGHAUL_RUNNER_PRIVATE_HOSTS": f"{ALLOWED}=127.0.0.1"}
+    return [await started(RunnerProcess(place, template, engine, env=env), ends) for place in places]
 
 
 def main() -> int:
     """Entry."""
     parser = argparse.ArgumentParser(prog="make attacks ARGS=…", description=__doc__)
-    parser.add_argument("--backend", action="append", default=[], choices=["namespace", "docker", "gvisor"])
+    parser.add_argument("--backend", action="append", default=[], choices=BACKENDS)
     parser.add_argument("words", nargs="*", help="only attacks whose name holds one of these")
     told = parser.parse_args()
     return asyncio.run(_run(told.backend, told.words))

@@ -11,8 +11,11 @@ _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _MAX_FAMILY = 46
 
 
-def profile(machine: str | None = None) -> str:
+def profile(machine: str | None = None, *, own_kernel: bool = False) -> str:
     """The profile as JSON, for the option ``seccomp=``. Unlike Docker's own it forbids io_uring.
+
+    `own_kernel`: it is for gVisor, which knows no clone3, and whose filter knows no error but EPERM; a C library that
+    is told EPERM starts no threads.
 
     Raises:
         KeyError: the architecture is not known; there must be no sandbox then.
@@ -21,7 +24,7 @@ def profile(machine: str | None = None) -> str:
     denied = sorted(MACHINES[machine].denied)
     rules = [
         _rule(denied, _EPERM),
-        _rule(["clone3"], _ENOSYS),
+        *([] if own_kernel else [_rule(["clone3"], _ENOSYS)]),
         *(_rule(["clone"], _EPERM, _masked(1 << bit)) for bit in range(32) if NEW_NAMESPACES >> bit & 1),
         *(_rule(["socket"], _EAFNOSUPPORT, _equal(family)) for family in range(_MAX_FAMILY) if family not in FAMILIES),
         _rule(["socket"], _EAFNOSUPPORT, {"index": 0, "value": _MAX_FAMILY, "op": "SCMP_CMP_GE"}),

@@ -13,6 +13,7 @@ from services.sandbox.supervised.protocol import NONCE_BYTES, RESYNC, VERSION, F
 
 READ_BYTES = 1 << 18
 HELLO_WAIT_S = 10.0
+CLOSE_WAIT_S = 1.0
 BEATS_PER_LINGER = 4
 
 
@@ -108,8 +109,13 @@ class Link:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._writer.close()
-        with contextlib.suppress(ConnectionError, BrokenPipeError):
-            await self._writer.wait_closed()
+        try:
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                await self._writer.wait_closed()
+        except TimeoutError:  # what is still to be sent is taken by nobody
+            self._writer.transport.abort()
+        except ConnectionError:
+            pass
         self._lose()
 
     async def _drain(self) -> None:

@@ -1,5 +1,6 @@
 /* Process 1 of a sandbox. It may signal every process that it sees, so it runs nowhere but as the first process of a
  * namespace of its own. */
+#include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -97,6 +98,7 @@ static bool take_option(const char *name, const char *value) {
     else if (!strcmp(name, "--listen")) options.listen_fd = (int)number(value, 1 << 20);
     else if (!strcmp(name, "--leash")) options.leash_fd = (int)number(value, 1 << 20);
     else if (!strcmp(name, "--last")) options.last_fd = (int)number(value, 1 << 20);
+    else if (!strcmp(name, "--last-file")) options.last_fd = open(value, O_WRONLY | O_TRUNC | O_CLOEXEC);
     else if (!strcmp(name, "--linger")) options.linger_s = (uint32_t)number(value, 1u << 30);
     else if (!strcmp(name, "--root") && options.root_count < MAX_ROOTS) options.roots[options.root_count++] = value;
     else if (!strcmp(name, "--job-uid")) options.uid = (uid_t)number(value, UINT32_MAX - 1), options.drop = true;

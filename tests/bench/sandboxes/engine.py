@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 from docker.types import Mount
 
+from services.sandbox.engine.image import host_image
 from tests.bench.sandboxes.measure import Spread, spread
-from tests.support.engine import HOST_IMAGE, Engine
+from tests.support.engine import Engine
 
 IDLE = ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"]
 
@@ -17,11 +18,16 @@ def _host(engine: Engine) -> object:
     return engine.client.api.create_host_config(network_mode="none", mounts=mounts)
 
 
+def _image(engine: Engine) -> str:
+    """The image that our own sandboxes have: links over this host's programs."""
+    return host_image(engine.client.api)
+
+
 def started(engine: Engine) -> str:
     """A container that does nothing."""
     name = f"lh-bench-{secrets.token_hex(4)}"
     api = engine.client.api
-    api.create_container(HOST_IMAGE, command=IDLE, name=name, network_disabled=True, host_config=_host(engine))
+    api.create_container(_image(engine), command=IDLE, name=name, network_disabled=True, host_config=_host(engine))
     api.start(name)
     return name
 
@@ -65,7 +71,7 @@ def runs(engine: Engine, count: int) -> Spread:
     def one() -> None:
         api = engine.client.api
         name = f"lh-bench-{secrets.token_hex(4)}"
-        api.create_container(HOST_IMAGE, command=["/bin/true"], name=name, host_config=_host(engine))
+        api.create_container(_image(engine), command=["/bin/true"], name=name, host_config=_host(engine))
         api.start(name)
         api.wait(name)
         api.remove_container(name)

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from services.sandbox.client import RunnerClient
+from services.sandbox.supervisor import build as supervisor
 from services.sandbox.template import Template
 from services.sandbox.templates.build import build
 from services.sandbox.templates.recipe import Recipe, check
 from services.stack.layout import default_data_dir
-from tests.contract.sandbox.runner import Box, RunnerProcess, identities, make_box
+from tests.contract.sandbox.runner import Box, RunnerProcess, make_box, places
+from tests.support.engine import Engine
 
 
 @pytest.fixture(scope="session")
@@ -19,11 +21,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The installed template, or a bare one (an interpreter, no packages) where it was not built."""
     installed = Path(os.environ.get("LONGHAUL_RUNNER_TEMPLATE_DIR") or default_data_dir() / "template")
     if check(installed) is None:
+        supervisor.build(installed)
         return installed
     folder = tmp_path_factory.mktemp("template")
     for part in (folder, *folder.parents[:2]):
         part.chmod(0o755)
     build(folder, Recipe(name="default"))
+    supervisor.build(folder)
     return folder
 
 
@@ -36,10 +40,20 @@ def full_template(template: Path) -> Path:
     return template
 
 
-@pytest.fixture(scope="session", params=identities())
-def runner(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerProcess]:
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine | None]:
+    """The engine of all runners, where one is asked for."""
+    if all(place.startswith("namespace/") for place in places()):
+        yield None
+        return
+    with Engine() as made:
+        yield made
+
+
+@pytest.fixture(scope="session", params=places())
+def runner(request: pytest.FixtureRequest, template: Path, engine: Engine | None) -> Iterator[RunnerProcess]:
     """A runner that tests share; do not kill it."""
-    process = RunnerProcess(request.param, template)
+    process = RunnerProcess(request.param, template, engine)
     try:
         yield process.start()
         assert process.stop() == 0, process.said()
@@ -48,10 +62,10 @@ def runner(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerPro
         process.remove()
 
 
-@pytest.fixture(scope="module", params=identities())
-def killable(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerProcess]:
+@pytest.fixture(scope="module", params=places())
+def killable(request: pytest.FixtureRequest, template: Path, engine: Engine | None) -> Iterator[RunnerProcess]:
     """What `own_runner` starts again after each test that killed it: starting costs more than the tests do."""
-    process = RunnerProcess(request.param, template)
+    process = RunnerProcess(request.param, template, engine)
     try:
         yield process
     finally:

@@ -23,7 +23,8 @@ from agents.contracts.sandbox import ExecRequest, ExecStatus, Owner, SandboxSpec
 from services.sandbox.client import RunnerClient
 from services.sandbox.home import Home, load
 from services.sandbox.records import Intent
-from services.sandbox.supervised.stop import first_process
+from tests.contract.sandbox.watch import EngineWatch, HostWatch, Watch
+from tests.support.engine import Engine
 
 CHECKOUT = Path(__file__).parents[3]
 AS_USER = Path(__file__).with_name("as_user.py")
@@ -31,22 +32,48 @@ ORDINARY_UID = 61_234
 TOKEN = "token-of-the-test-runner"
 
 
-def identities() -> list[str]:
-    """Whom a runner can be started as here."""
-    return ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
+WATCHED: list[Watch] = []
+
+
+def places() -> list[str]:
+    """What a runner can be here: its backend (``LH_TEST_BACKENDS`` names them) and whom it is started as."""
+    backends = os.environ.get("LH_TEST_BACKENDS", "namespace").split(",")
+    return [f"{backend}/{identity}" for backend in backends for identity in identities(backend)]
+
+
+def identities(backend: str) -> list[str]:
+    """Whom a runner of this backend can be started as here; to reach an engine is to be root."""
+    if os.geteuid() != 0:
+        return ["ordinary"] if backend == "namespace" else []
+    return ["root", "ordinary"] if backend == "namespace" else ["root"]
 
 
 class RunnerProcess:
     """One runner on a data directory of its own; it can be killed and started again."""
 
     def __init__(
-        self, identity: str, template: Path, *, prefix: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+        self,
+        place: str,
+        template: Path,
+        engine: Engine | None = None,
+        *,
+        prefix: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        self.place = place
+        self.backend, identity = place.split("/")
         self.switch = identity == "ordinary" and os.geteuid() == 0
+        self.engine = engine
         self.data = Path(tempfile.mkdtemp(prefix="lh-runner-"))
         self._template = template
         self._prefix = prefix
-        self._more = dict(env or {})
+        self._more = {"LONGHAUL_RUNNER_BACKEND": self.backend, **(env or {})}
+        self.watch: Watch = HostWatch(self.data)
+        if engine is not None and self.backend != "namespace":
+            self._more["LONGHAUL_RUNNER_ENGINE_URL"] = engine.url
+            self._more.setdefault("LONGHAUL_RUNNER_POOL", "0")  # they are dear; tests of the pool ask for one
+            self.watch = EngineWatch(engine, self.data, opaque=self.backend == "gvisor")
+        WATCHED.append(self.watch)
         self.port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe_read, self.pipe_write = os.pipe()
@@ -134,18 +161,11 @@ class RunnerProcess:
         if self.lives():
             self.stop()
         until = time.monotonic() + 10
-        while self.supervisors() and time.monotonic() < until:
+        while self.watch.supervisors() and time.monotonic() < until:
             time.sleep(0.05)
+        WATCHED.remove(self.watch)
         shutil.rmtree(self.data, ignore_errors=True)
         (self.data.parent / f"{self.data.name}.log").unlink(missing_ok=True)
-
-    def supervisors(self) -> list[int]:
-        """The pids of the sandboxes' first processes that live."""
-        return [pid for folder in self.data.glob("sandboxes/*") for pid in supervisor_of(folder)]
-
-    def commands(self) -> list[int]:
-        """The pids of those who watch over commands under way, one for each."""
-        return [child for pid in self.supervisors() for child in children(pid)]
 
     def home(self, sandbox_id: str) -> Home:
         """A sandbox's folder."""
@@ -214,7 +234,7 @@ def processes(*words: str) -> list[int]:
 def sleeping(mark: str) -> list[int]:
     """The pids of ``sleep MARK`` itself, not of those whose command line only tells of it."""
     line = f"sleep\0{mark}\0".encode()
-    found = []
+    found = [pid for watch in WATCHED for pid in watch.sleeping(mark)]
     for pid in processes("sleep", mark):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/cmdline").read_bytes() == line:
@@ -230,26 +250,6 @@ async def until(condition: object, within_s: float = 10) -> None:
     while not condition():
         assert loop.time() < limit, "it did not come about in time"
         await asyncio.sleep(0.02)
-
-
-def supervisor_of(folder: Path) -> list[int]:
-    """The pid of the process that listens in a sandbox's folder, if one does."""
-    fd = first_process(folder)
-    if fd is None:
-        return []
-    try:
-        told = Path(f"/proc/self/fdinfo/{fd}").read_text()
-    finally:
-        os.close(fd)
-    return [pid for line in told.splitlines() if line.startswith("Pid:") and (pid := int(line.split()[1])) > 0]
-
-
-def children(pid: int) -> list[int]:
-    """A process's children."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 def instance_of(home: Home) -> str:

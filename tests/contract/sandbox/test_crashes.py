@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import random
-import signal
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,11 @@ from tests.contract.sandbox.runner import (
     Box,
     RunnerProcess,
     ask,
-    identities,
     instance_of,
     make_box,
     new_key,
     owner,
     sleeping,
-    supervisor_of,
     until,
     write_intent,
 )
@@ -34,11 +31,11 @@ async def test_a_runner_killed_in_the_middle_is_attached_to(own_runner: RunnerPr
     async with own_runner.client() as client:
         box = await make_box(client)
         running = asyncio.create_task(client.exec(box.id, ask(COUNT)))
-        await until(lambda: own_runner.commands())
+        await until(lambda: own_runner.watch.commands())
         await asyncio.sleep(0.5)
         own_runner.kill()
         await asyncio.sleep(0.3)
-        assert own_runner.commands(), "the command goes on without a runner"
+        assert own_runner.watch.commands(), "the command goes on without a runner"
         own_runner.start()
         status = await running
         assert (status.exit_code, status.reason, status.started) == (0, "exited", True)
@@ -50,9 +47,9 @@ async def test_a_command_that_ends_while_no_runner_lives_is_not_lost(own_runner:
         box = await make_box(client)
         request = ask("echo once >> ran; sleep 0.5; cat ran")
         running = asyncio.create_task(client.exec(box.id, request))
-        await until(lambda: own_runner.commands())
+        await until(lambda: own_runner.watch.commands())
         own_runner.kill()
-        await until(lambda: not own_runner.commands())
+        await until(lambda: not own_runner.watch.commands())
         own_runner.start()
         assert (await running).output == "once\n"
         assert (await client.exec(box.id, request)).output == "once\n"
@@ -102,10 +99,10 @@ async def test_a_runner_killed_between_the_end_and_its_record(own_runner: Runner
         box = await make_box(client)
         request = ask("echo once >> ran; cat ran; sleep 0.5; head -c 700000 /dev/zero | tr '\\0' x")
         running = asyncio.create_task(client.exec(box.id, request))
-        await until(lambda: own_runner.commands())
+        await until(lambda: own_runner.watch.commands())
         in_the_way = own_runner.home(box.id).exec_folder(request.exec_id) / "exit.json"
         in_the_way.mkdir()
-        await until(lambda: not own_runner.commands())
+        await until(lambda: not own_runner.watch.commands())
         await asyncio.sleep(0.5)
         assert not running.done(), "without a record it has no end"
         own_runner.kill()
@@ -121,8 +118,7 @@ async def test_a_killed_sandbox_means_lost_and_never_a_second_start(own_runner: 
         request = ask("echo once >> ran; sleep 65432.5")
         running = asyncio.create_task(client.exec(box.id, request))
         await until(lambda: sleeping("65432.5"))
-        [supervisor] = supervisor_of(own_runner.home(box.id).root)
-        os.kill(supervisor, signal.SIGKILL)
+        assert own_runner.watch.kill(own_runner.home(box.id).root)
         status = await running
         assert (status.state, status.reason, status.exit_code) == (ExecState.LOST, "lost", None)
         await until(lambda: not sleeping("65432.5"))
@@ -136,9 +132,8 @@ async def test_a_sandbox_that_was_killed_while_no_runner_lived(own_runner: Runne
         request = ask("echo once >> ran; sleep 65432.25")
         running = asyncio.create_task(client.exec(box.id, request))
         await until(lambda: sleeping("65432.25"))
-        [supervisor] = supervisor_of(own_runner.home(box.id).root)
         own_runner.kill()
-        os.kill(supervisor, signal.SIGKILL)
+        assert own_runner.watch.kill(own_runner.home(box.id).root)
         own_runner.start()
         assert (await running).state is ExecState.LOST
         assert await box.out("cat ran") == "once\n"
@@ -149,15 +144,14 @@ async def test_ends_that_nobody_asks_for_are_collected(own_runner: RunnerProcess
         box = await make_box(client)
         request = ask("sleep 0.3; echo done")
         running = asyncio.create_task(client.exec(box.id, request))
-        await until(lambda: own_runner.commands())
+        await until(lambda: own_runner.watch.commands())
         own_runner.kill()
         running.cancel()
-        await until(lambda: not own_runner.commands())
+        await until(lambda: not own_runner.watch.commands())
         own_runner.start()
         await until((own_runner.home(box.id).exec_folder(request.exec_id) / "exit.json").exists)
         own_runner.kill()
-        [supervisor] = supervisor_of(own_runner.home(box.id).root)
-        os.kill(supervisor, signal.SIGKILL)
+        assert own_runner.watch.kill(own_runner.home(box.id).root)
         own_runner.start()
         assert (await client.exec(box.id, request)).output == "done\n"
 
@@ -170,7 +164,7 @@ async def test_the_launchers_end_ends_every_command(own_runner: RunnerProcess) -
         await until(lambda: sleeping("65432.75"))
         own_runner.kill()  # nobody is left who could tell the sandbox but the pipe
         own_runner.hang_up()
-        await until(lambda: not sleeping("65432.75") and not own_runner.supervisors())
+        await until(lambda: not sleeping("65432.75") and not own_runner.watch.supervisors())
         own_runner.start()
         for status in (await running, await client.exec(box.id, request)):
             assert (status.reason, status.exit_code, status.output) == ("killed", 137, "begun\n")
@@ -181,11 +175,11 @@ async def test_an_end_that_came_before_the_launchers_is_told_as_it_was(own_runne
         box = await make_box(client)
         request = ask("sleep 0.4; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end; exit 5")
         running = asyncio.create_task(client.exec(box.id, request))
-        await until(lambda: own_runner.commands())
+        await until(lambda: own_runner.watch.commands())
         own_runner.kill()
-        await until(lambda: not own_runner.commands())
+        await until(lambda: not own_runner.watch.commands())
         own_runner.hang_up()
-        await until(lambda: not own_runner.supervisors())
+        await until(lambda: not own_runner.watch.supervisors())
         own_runner.start()
         status = await running
         assert (status.reason, status.exit_code, status.total_bytes) == ("exited", 5, 3_000_005)
@@ -203,7 +197,7 @@ async def test_stopping_is_quick_while_a_command_runs(own_runner: RunnerProcess)
     async with own_runner.client() as client:
         box = await make_box(client)
         running = asyncio.create_task(client.exec(box.id, ask("sleep 1.5; echo done")))
-        await until(lambda: own_runner.commands())
+        await until(lambda: own_runner.watch.commands())
         assert await asyncio.to_thread(own_runner.stop) == 0
         own_runner.start()
         assert (await running).output == "done\n"
@@ -284,7 +278,7 @@ async def test_files_that_are_gone_are_a_lost_sandbox(own_runner: RunnerProcess)
 
 
 async def test_a_second_runner_on_the_same_folder_is_refused(own_runner: RunnerProcess, template: Path) -> None:
-    second = RunnerProcess("ordinary" if own_runner.switch else identities()[0], template)
+    second = RunnerProcess(own_runner.place, template, own_runner.engine)
     second.switch, second.data, kept = own_runner.switch, own_runner.data, second.data
     try:
         with pytest.raises(AssertionError, match="another runner"):

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
 import time
 import urllib.error
 import urllib.request
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.contracts.errors import ErrorCode, LonghaulError
-from agents.contracts.sandbox import SandboxSpec, SandboxState, WriteFile
+from agents.contracts.sandbox import SandboxSpec, SandboxState, Trait, WriteFile
 from services.sandbox.client import RunnerClient
 from services.sandbox.namespace import find_bwrap
 from tests.contract.sandbox.runner import (
@@ -20,20 +18,18 @@ from tests.contract.sandbox.runner import (
     Box,
     RunnerProcess,
     ask,
-    identities,
     make_box,
     new_key,
     owner,
     sleeping,
-    supervisor_of,
     until,
 )
 
 
-async def test_made_once_found_after(client: RunnerClient, box: Box) -> None:
+async def test_made_once_found_after(client: RunnerClient, box: Box, runner: RunnerProcess) -> None:
     again = await make_box(client)
     info = await client.info(again.id)
-    assert (info.state, info.backend, info.fence) == (SandboxState.READY, "namespace", 1)
+    assert (info.state, info.backend, info.fence) == (SandboxState.READY, runner.backend, 1)
     assert info.created_at.tzinfo is not None
     await again.out("touch kept")
     spec = SandboxSpec(id=again.id, tenant_id="t", task_id="task_1", fence=3)
@@ -111,7 +107,8 @@ async def test_memory_is_held(client: RunnerClient) -> None:
     if box is None:
         return
     status = await box.run("python3 -c \"x = b'x' * (600 << 20)\"")
-    assert (status.exit_code, status.reason) == (137, "oom")
+    told = Trait.OOM_TOLD in (await client.capabilities()).traits
+    assert (status.exit_code, status.reason) == ((137, "oom") if told else (None, "lost"))
     assert await box.out("echo alive") == "alive\n"
     await client.destroy(box.id)
 
@@ -164,7 +161,7 @@ while time.monotonic() < end:
 print(time.process_time())
 """
     out = await box.out(f'python3 -c "{script}"')
-    assert float(out) < 0.7
+    assert float(out) < 1.0
     await client.destroy(box.id)
 
 
@@ -233,7 +230,7 @@ async def test_without_user_namespaces_nothing_runs_and_the_fix_is_told(template
         "--die-with-parent",
         "--",
     )
-    process = RunnerProcess("ordinary" if "root" in identities() else identities()[0], template, prefix=prefix)
+    process = RunnerProcess("namespace/ordinary", template, prefix=prefix)
     try:
         process.start(ready=False)
         async with process.client() as client:
@@ -251,8 +248,7 @@ async def test_without_user_namespaces_nothing_runs_and_the_fix_is_told(template
 
 async def test_a_start_that_fails_can_be_asked_again(client: RunnerClient, runner: RunnerProcess) -> None:
     box = await make_box(client)
-    for pid in supervisor_of(runner.home(box.id).root):  # one from the pool runs already
-        os.kill(pid, signal.SIGKILL)
+    runner.watch.kill(runner.home(box.id).root)  # one from the pool runs already
     private = runner.home(box.id).private
     private.rename(private.with_name("away"))
     request = ask("echo ran")
@@ -270,4 +266,5 @@ async def test_an_exec_round_trip_is_quick(box: Box) -> None:
         begun = time.monotonic()
         await box.out("true")
         taken.append(time.monotonic() - begun)
-    assert min(taken) < 1.0
+    own_kernel = Trait.OWN_KERNEL in (await box.client.capabilities()).traits  # and it may be emulated
+    assert min(taken) < (5.0 if own_kernel else 1.0)

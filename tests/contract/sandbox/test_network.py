@@ -25,12 +25,13 @@ from tests.contract.sandbox.runner import (
     Box,
     RunnerProcess,
     ask,
-    identities,
     make_box,
     new_key,
     owner,
+    places,
     until,
 )
+from tests.support.engine import Engine
 from tests.support.origins import Origin, certified
 
 CANARY = f"canary-{secrets.token_hex(8)}"
@@ -57,8 +58,8 @@ PAGES = {
 }
 
 
-@pytest.fixture(scope="module", params=identities())
-def allowing(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerProcess]:
+@pytest.fixture(scope="module", params=places())
+def allowing(request: pytest.FixtureRequest, template: Path, engine: Engine | None) -> Iterator[RunnerProcess]:
     """A runner whose operator has private hosts and a credential."""
     folder = Path(tempfile.mkdtemp(prefix="lh-operator-"))
     folder.chmod(0o755)
@@ -72,7 +73,7 @@ def allowing(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerP
         "LONGHAUL_RUNNER_CREDENTIALS_FILE": str(credentials),
         "SSL_CERT_FILE": str(folder / "ca.pem"),
     }
-    runner = RunnerProcess(request.param, template, env=env)
+    runner = RunnerProcess(request.param, template, engine, env=env)
     if runner.switch:
         os.chown(credentials, ORDINARY_UID, ORDINARY_UID)
     try:

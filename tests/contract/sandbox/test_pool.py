@@ -1,9 +1,7 @@
 """Sandboxes that were started before they were asked for."""
 
 import asyncio
-import os
 import secrets
-import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,14 +11,15 @@ from agents.contracts.errors import ErrorCode, LonghaulError
 from agents.contracts.sandbox import PoolState, SandboxSpec
 from services.sandbox.client import RunnerClient
 from services.sandbox.home import load
-from tests.contract.sandbox.runner import Box, RunnerProcess, identities, make_box, owner, supervisor_of, until
+from tests.contract.sandbox.runner import Box, RunnerProcess, make_box, owner, places, until
+from tests.support.engine import Engine
 
 SIZE = 2
 
 
-@pytest.fixture(scope="module", params=identities())
-def pooling(request: pytest.FixtureRequest, template: Path) -> Iterator[RunnerProcess]:
-    process = RunnerProcess(request.param, template, env={"LONGHAUL_RUNNER_POOL": str(SIZE)})
+@pytest.fixture(scope="module", params=places())
+def pooling(request: pytest.FixtureRequest, template: Path, engine: Engine | None) -> Iterator[RunnerProcess]:
+    process = RunnerProcess(request.param, template, engine, env={"LONGHAUL_RUNNER_POOL": str(SIZE)})
     try:
         yield process
     finally:
@@ -48,7 +47,7 @@ async def filled(client: RunnerClient, count: int = SIZE) -> PoolState:
 
 
 def runs(runner: RunnerProcess, box: Box) -> bool:
-    return len(supervisor_of(runner.data / "sandboxes" / box.id)) == 1
+    return runner.watch.runs(runner.data / "sandboxes" / box.id)
 
 
 async def test_a_claim_takes_one_that_is_ready_and_another_takes_its_place(
@@ -59,7 +58,7 @@ async def test_a_claim_takes_one_that_is_ready_and_another_takes_its_place(
     assert runs(runner, box), "it runs already"
     after = await client.pool()
     assert (after.warm_claims, after.cold_claims) == (before.warm_claims + 1, before.cold_claims)
-    assert await box.out("pwd; touch here; ls; id -u; hostname") == "/workspace\nhere\n1000\nsandbox\n"
+    assert await box.out("pwd; touch here; ls; id -un; hostname") == "/workspace\nhere\nuser\nsandbox\n"
     assert (await filled(client)).start_p50_ms is not None
     await client.destroy(box.id)
 
@@ -81,7 +80,7 @@ async def test_a_destroyed_one_never_comes_back(client: RunnerClient, runner: Ru
     assert load(runner.data / "sandboxes" / first.id) is None
     for _ in range(2 * SIZE):
         box = await make_box(client)
-        assert await box.out("ls . /tmp $HOME | grep -c trace || true") == "0\n"
+        assert await box.out("find . /tmp $HOME | grep -c trace || true") == "0\n"
         await client.destroy(box.id)
 
 
@@ -108,7 +107,10 @@ async def test_a_copy_and_its_files(client: RunnerClient) -> None:
     await source.out("mkdir d; echo deep > d/file; ln -s d/file link; chmod 700 d")
     await filled(client)
     copy = await make_box(client, copy_of=source.id)
-    assert await copy.out("cat link; stat -c %a d; echo more >> d/file; cat d/file") == "deep\n700\ndeep\nmore\n"
+    assert (
+        await copy.out("cat link; find d -maxdepth 0 -printf '%m\\n'; echo more >> d/file; cat d/file")
+        == "deep\n700\ndeep\nmore\n"
+    )
     assert await source.out("cat d/file") == "deep\n"
     for box in (source, copy):
         await client.destroy(box.id)
@@ -117,8 +119,7 @@ async def test_a_copy_and_its_files(client: RunnerClient) -> None:
 async def test_one_that_has_died_is_not_handed_out(client: RunnerClient, runner: RunnerProcess) -> None:
     await filled(client)
     for folder in (runner.data / "making").iterdir():
-        for pid in supervisor_of(folder):
-            os.kill(pid, signal.SIGKILL)
+        runner.watch.kill(folder)
     box = await make_box(client)
     assert await box.out("echo well") == "well\n"
     await client.destroy(box.id)

@@ -14,7 +14,8 @@ from services.objects.client import Bucket
 from services.sandbox.client import RunnerClient
 from services.settings import Settings
 from services.snapshots.s3 import S3Shelf
-from tests.contract.sandbox.runner import Box, RunnerProcess, identities, make_box, new_key, owner, until
+from tests.contract.sandbox.runner import Box, RunnerProcess, make_box, new_key, owner, places, until
+from tests.support.engine import Engine
 from tests.support.stack import Stack
 from tests.support.trees import state
 
@@ -24,8 +25,10 @@ FILL = (
 )
 
 
-@pytest.fixture(scope="module", params=identities())
-def keeping(request: pytest.FixtureRequest, template: Path, stack: Stack) -> Iterator[RunnerProcess]:
+@pytest.fixture(scope="module", params=places())
+def keeping(
+    request: pytest.FixtureRequest, template: Path, stack: Stack, engine: Engine | None
+) -> Iterator[RunnerProcess]:
     """A runner that reaches the object store; it may be killed."""
     servers = stack.settings("worker")
     env = {
@@ -34,7 +37,7 @@ def keeping(request: pytest.FixtureRequest, template: Path, stack: Stack) -> Ite
         "LONGHAUL_S3_ACCESS_KEY": servers.s3_access_key,
         "LONGHAUL_S3_SECRET_KEY": servers.s3_secret_key.get_secret_value(),
     }
-    process = RunnerProcess(request.param, template, env=env)
+    process = RunnerProcess(request.param, template, engine, env=env)
     try:
         yield process
     finally:

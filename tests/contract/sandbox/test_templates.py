@@ -14,7 +14,8 @@ from services.sandbox.template import MADE, VENV
 from services.sandbox.templates import shelf
 from services.sandbox.templates.build import build
 from services.sandbox.templates.recipe import Recipe, TemplateError, find
-from tests.contract.sandbox.runner import CHECKOUT, RunnerProcess, identities, make_box, sleeping, until
+from tests.contract.sandbox.runner import CHECKOUT, RunnerProcess, make_box, places, sleeping, until
+from tests.support.engine import Engine
 
 TINY = """
 name = "tiny"
@@ -44,9 +45,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module", params=identities())
-def shelved(request: pytest.FixtureRequest, folder: Path) -> Iterator[RunnerProcess]:
-    process = RunnerProcess(request.param, folder)
+@pytest.fixture(scope="module", params=places())
+def shelved(request: pytest.FixtureRequest, folder: Path, engine: Engine | None) -> Iterator[RunnerProcess]:
+    process = RunnerProcess(request.param, folder, engine)
     try:
         yield process.start()
     finally:
@@ -110,8 +111,8 @@ async def test_a_copy_and_a_sandbox_from_before_keep_their_build(client: RunnerC
         await client.destroy(one.id)
 
 
-async def test_a_build_is_pruned_when_its_sandbox_is_gone_and_not_before(folder: Path) -> None:
-    runner = RunnerProcess(identities()[0], folder)
+async def test_a_build_is_pruned_when_its_sandbox_is_gone_and_not_before(folder: Path, engine: Engine | None) -> None:
+    runner = RunnerProcess(places()[0], folder, engine)
     old = Recipe(name="old", setup=("echo old > word",))
     (folder / "recipes" / "old.toml").write_text('name = "old"')
     try:

@@ -1,7 +1,7 @@
 """The runner's snapshots over its HTTP face, in this process; no command runs. See also tests/contract/sandbox."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -60,6 +60,8 @@ class Nothing:
 
     def pick(self, template: str) -> str:
         return ""
+
+    async def reconcile(self, places: Callable[[], set[str]]) -> None: ...
 
     def environment(self, home: Home, extra: dict[str, str]) -> dict[str, str]:
         return extra
