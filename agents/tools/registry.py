@@ -28,7 +28,7 @@ from agents.tools import (
 from agents.tools.base import Tool
 from agents.tools.context import ToolContext
 from agents.tools.faults import observe
-from agents.tools.schema import parameters_json
+from agents.tools.schema import parameters_json, shape
 
 _ALL: tuple[Tool[Any], ...] = (
     ask.TOOL,
@@ -115,5 +115,4 @@ def _row(tool: Tool[Any]) -> str:
 
 def signature(tool: Tool[Any]) -> str:
     """A tool's arguments in short: ``{command, timeout_s?}``."""
-    fields = tool.arguments.model_fields.items()
-    return "{" + ", ".join(name if field.is_required() else name + "?" for name, field in fields) + "}"
+    return shape(tool.arguments)

@@ -23,6 +23,25 @@ def parameters_json(arguments: type[BaseModel]) -> str:
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def shape(arguments: type[BaseModel]) -> str:
+    """The fields in short, with those of the objects inside: ``{steps: [{id, tier?}], notes?}``."""
+    schema = arguments.model_json_schema()
+    return _shape(_plain(schema, schema.get("$defs", {})))
+
+
+def _shape(node: Node) -> str:
+    if "properties" in node:
+        fields = (_field(name, child, name in node.get("required", ())) for name, child in node["properties"].items())
+        return "{" + ", ".join(fields) + "}"
+    if node.get("type") == "array":
+        return f"[{_shape(node['items']) or 'text'}, …]"
+    return ""
+
+
+def _field(name: str, node: Node, required: bool) -> str:
+    return ": ".join(filter(None, (name if required else name + "?", _shape(node))))
+
+
 def _plain(node: Node, defs: dict[str, Node]) -> Node:
     """One schema node without references, titles and constraints."""
     if "$ref" in node:

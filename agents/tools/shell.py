@@ -58,7 +58,9 @@ def observation(status: ExecStatus, timeout_s: float) -> ToolResult:
     """A command's end as the model reads it; the exit code is in the head. A command that did not end by itself has an
     error code and no exit code, since which signal it died of is chance."""
     code, said = _end(status, timeout_s)
-    said = "\n".join(filter(None, (f"{said} {ADVICE[code]}" if code else said, refusals(status.denied))))
+    if code and status.reason != "killed":  # then nothing that it could do better
+        said = f"{said} {ADVICE[code]}"
+    said = "\n".join(filter(None, (said, refusals(status.denied))))
     output = cap(clean(status.output), total_bytes=status.total_bytes).text
     return ToolResult(
         tool=CONTRACT.name,
@@ -88,7 +90,7 @@ def _end(status: ExecStatus, timeout_s: float) -> tuple[ErrorCode | None, str]:
     if status.reason == "output_limit":
         return ErrorCode.EXEC_KILLED, "The command was ended because it printed more than it may."
     if status.reason == "killed":
-        return ErrorCode.EXEC_KILLED, "The command was killed."
+        return ErrorCode.EXEC_KILLED, "The command was killed, because its task was cancelled or its sandbox was ended."
     if status.reason == "signal" and status.exit_code is not None:
         return None, f"The command died of signal {status.exit_code - 128}."
     return None, ""

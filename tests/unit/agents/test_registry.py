@@ -14,7 +14,7 @@ from agents.contracts.errors import ErrorCode, FaultClass
 from agents.contracts.ids import Role
 from agents.roles import ROLES
 from agents.tools.base import OBSERVATION_CAP_BYTES
-from agents.tools.registry import TOOLS, describe, schemas
+from agents.tools.registry import TOOLS, describe, schemas, signature
 from agents.tools.shell import DEFAULT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
@@ -82,6 +82,13 @@ def test_a_field_that_is_called_title_is_not_lost() -> None:
     assert step["required"] == ["id", "title", "instructions", "acceptance"]
     assert step["properties"]["title"] == {"type": "string"}
     assert step["properties"]["tier"] == {"type": "string", "enum": ["fast", "full"]}
+
+
+def test_a_signature_tells_the_fields_of_objects_inside() -> None:
+    steps = "{id, title, instructions, acceptance: [text, …], depends_on?: [text, …], resources?: [text, …], tier?}"
+    assert signature(TOOLS["submit_plan"]) == f"{{steps: [{steps}, …], notes?}}"
+    assert signature(TOOLS["submit_review"]) == "{verdict, findings?: [text, …], evidence?: [text, …]}"
+    assert signature(TOOLS["shell"]) == "{command, timeout_s?}"
 
 
 def test_schemas_are_the_same_bytes_in_every_process() -> None:

@@ -50,7 +50,7 @@ def test_shell_without_output_says_so() -> None:
             None,
             "did not end within 2.5 s",
         ),
-        (make.exec_status("x", reason="killed", exit_code=SIGKILLED), E.EXEC_KILLED, None, "was killed"),
+        (make.exec_status("x", reason="killed", exit_code=SIGKILLED), E.EXEC_KILLED, None, "task was cancelled"),
         (make.exec_status("x", reason="oom", exit_code=SIGKILLED), E.EXEC_KILLED, None, "ran out of memory"),
         (make.exec_status("x", reason="output_limit", exit_code=SIGKILLED), E.EXEC_KILLED, None, "printed more"),
         (make.exec_status("x", reason="lost", exit_code=None), E.EXEC_OUTCOME_UNKNOWN, None, "not known"),
@@ -65,7 +65,7 @@ def test_every_end_of_a_command(status: ExecStatus, code: ErrorCode | None, exit
     assert (seen.error_code, seen.exit_code) == (code, exit_code)
     assert seen.content.startswith("x")
     assert words in seen.content
-    assert code is None or ADVICE[code] in seen.content
+    assert code is None or (ADVICE[code] in seen.content) == (status.reason != "killed")
 
 
 def test_what_the_network_refused_is_said_with_every_end() -> None:
