@@ -4,7 +4,6 @@ The machine's compiler is taken where it can link statically; else zig's, which 
 """
 
 import argparse
-import fcntl
 import hashlib
 import importlib.util
 import platform
@@ -12,15 +11,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from services.pip import INTERRUPTED, PipError, install
+from services.sandbox.alone import alone
 
 SOURCES = Path(__file__).parent
 LOCK = Path(__file__).parents[3] / "requirements-compiler.lock"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s")
 COMPILERS = ("cc", "gcc", "clang")
 KEPT = 16
+UNUSED_S = 30 * 86_400.0
 
 
 class BuildError(Exception):
@@ -50,15 +52,21 @@ def build(folder: Path, *, fetch: bool = True) -> Path:
     """
     target = program(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "supervisor.lock", "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with alone(folder / "supervisor.lock"):
         if target.exists():
             target.touch()  # it is in use: others go first
         else:
             _make(target, fetch)
-        for other in sorted(folder.glob("supervisor-*"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
-            other.unlink()
+        _prune(folder)
     return target
+
+
+def _prune(folder: Path) -> None:
+    """Each checkout that shares the folder has one of these, and touches it as it starts a stack."""
+    built = sorted((path.stat().st_mtime, path) for path in folder.glob("supervisor-*"))
+    for touched_at, path in built[:-KEPT]:
+        if touched_at < time.time() - UNUSED_S:
+            path.unlink()
 
 
 def _make(target: Path, fetch: bool) -> None:
