@@ -14,6 +14,9 @@ ifneq ($(shell [ "$$(cat .venv/.place 2>/dev/null)" = "$$PWD" ] && [ ! -e .venv/
 .PHONY: .venv/.place
 endif
 
+.DEFAULT:
+	@echo "There is no target '$@': \`make help\` lists those there are." >&2; exit 2
+
 .PHONY: help setup up down status doctor demo test test-docker check bench fault stress attacks docs recordings lock clean
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
