@@ -9,6 +9,7 @@ from services.cli.exits import guarded
 from services.cli.stack import DataDirOption
 from services.cli.tasks import AsJson, access_of
 from services.cli.words import age, arguments_line, one_line
+from services.stack.program import runnable
 
 ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="An approval's id.")]
 Note = Annotated[str | None, typer.Option(help="Why; the model reads the note of a denial.")]
@@ -65,7 +66,7 @@ def _show(approval: Approval) -> None:
     if approval.state is ApprovalState.PENDING:
         left = age(approval.requested_at, approval.expires_at)
         typer.echo(f"  asked {approval.requested_at.astimezone():%Y-%m-%d %H:%M:%S}, decide within {left}")
-        typer.echo(f"  longhaul approve {approval.id}    longhaul deny {approval.id} --note WHY")
+        typer.echo(runnable(f"  longhaul approve {approval.id}    longhaul deny {approval.id} --note WHY"))
     elif approval.actor:
         note = f": {one_line(approval.note)}" if approval.note else ""
         typer.echo(f"  by {one_line(approval.actor)}{note}")

@@ -11,14 +11,19 @@ from services.stack.layout import DataDir
 
 @dataclass(frozen=True)
 class Access:
-    """An address and a key."""
+    """An address and a key; `data` where it is the stack of a directory on this machine."""
 
     url: str
     key: str
+    data: DataDir | None = None
 
     def client(self, *, patience_s: float = 60.0) -> Client:
         """A client of its own."""
         return Client(self.url, self.key, patience_s=patience_s)
+
+    def stopped(self) -> bool:
+        """Whether nothing runs there any more, as far as that can be seen from here."""
+        return self.data is not None and self.data.lock_holder() is None
 
 
 def local(data: DataDir) -> Access | None:
@@ -26,7 +31,7 @@ def local(data: DataDir) -> Access | None:
     run = data.run()
     if data.lock_holder() is None or not run.api_url:
         return None
-    return Access(run.api_url, data.secrets().api_key)
+    return Access(run.api_url, data.secrets().api_key, data)
 
 
 def find(data: DataDir, environment: Mapping[str, str] = os.environ) -> Access:
@@ -44,7 +49,7 @@ def find(data: DataDir, environment: Mapping[str, str] = os.environ) -> Access:
     if url:
         raise exits.CliError(f"LONGHAUL_URL is set to {url}, but LONGHAUL_API_KEY holds no key for it.")
     if here:
-        return Access(here.url, key or here.key)
+        return Access(here.url, key or here.key, data)
     raise exits.CliError(
         f"No stack runs on {data.root}.\nStart one with `longhaul up` (or see it all with `longhaul demo`), or set "
         "LONGHAUL_URL and LONGHAUL_API_KEY to use another one.",

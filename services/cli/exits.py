@@ -18,6 +18,7 @@ import typer
 from agents.contracts.errors import ErrorCode
 from services.client import ClientError, LonghaulApiError, Unreachable
 from services.stack.errors import StackError
+from services.stack.program import runnable
 
 DONE = 0
 TASK_FAILED = 1
@@ -25,6 +26,10 @@ USAGE = 2
 STACK = 3
 UNREACHABLE = 4
 INTERRUPTED = 130
+
+
+class StackStopped(Exception):
+    """The stack on which a task is followed does not run any more."""
 
 
 class CliError(Exception):
@@ -37,7 +42,7 @@ class CliError(Exception):
 
 def fail(message: str, exit_code: int) -> NoReturn:
     """End with a message on stderr."""
-    typer.echo(f"Error: {message}", err=True)
+    typer.echo(f"Error: {runnable(message)}", err=True)
     raise typer.Exit(exit_code)
 
 
@@ -48,6 +53,8 @@ def guarded() -> Iterator[None]:
         yield
     except CliError as fault:
         fail(str(fault), fault.exit_code)
+    except StackStopped as fault:
+        fail(f"The stack was stopped: `longhaul up`, then `longhaul watch {fault}`", UNREACHABLE)
     except Unreachable as fault:
         fail(f"{fault}\nIs the stack up? `longhaul status` shows it, `longhaul up` starts it.", UNREACHABLE)
     except LonghaulApiError as fault:

@@ -1,6 +1,7 @@
 """What `submit --watch`, `watch` and `demo` have in common: follow a task, tell its end, choose the exit code."""
 
-from collections.abc import Iterable, Sequence
+import io
+from collections.abc import Callable, Iterable, Sequence
 
 import typer
 from rich.console import Console
@@ -10,11 +11,15 @@ from services.cli import exits, live, summary
 from services.cli.connect import Access
 from services.cli.live import Watched
 from services.cli.styles import Line
+from services.stack.program import runnable
 
-INTERRUPTED_HINT = """
+
+def interrupted(task_id: str) -> str:
+    """A task whose follower was interrupted: it goes on."""
+    return runnable(f"""
 Interrupted. The task goes on.
-  watch it again:  longhaul watch {task}
-  end it:          longhaul cancel {task}"""
+  watch it again:  longhaul watch {task_id}
+  end it:          longhaul cancel {task_id}""")
 
 
 def to_end(access: Access, task_id: str, console: Console) -> TaskResult:
@@ -23,7 +28,7 @@ def to_end(access: Access, task_id: str, console: Console) -> TaskResult:
 
 
 def all_to_end(
-    access: Access, tasks: Sequence[Watched], console: Console, hints: Sequence[str] = ()
+    access: Access, tasks: Sequence[Watched], console: Console, hints: Callable[[], Sequence[str]] = tuple
 ) -> list[TaskResult]:
     """Show tasks side by side until all have ended, then their results; `hints` come before the commands to copy."""
     live.follow(access, tasks, console)
@@ -32,7 +37,7 @@ def all_to_end(
     for title, result in zip(titles, results, strict=True):
         _print(console, summary.outcome(result, title))
     folders = [task.label if len(tasks) > 1 else "." for task in tasks]
-    _print(console, summary.closer(list(zip(results, folders, strict=True)), hints))
+    _print(console, summary.closer(list(zip(results, folders, strict=True)), hints()))
     return results
 
 
@@ -48,9 +53,7 @@ def _print(console: Console, lines: Iterable[Line]) -> None:
 
 def quietly(access: Access, task_id: str) -> TaskResult:
     """Wait for a task's end without a word."""
-    with access.client(patience_s=live.STREAM_PATIENCE_S) as client:
-        for _ in client.stream(task_id):
-            pass
+    live.follow(access, [Watched(task_id)], Console(file=io.StringIO(), quiet=True))
     return settled(access, task_id)
 
 
@@ -65,7 +68,7 @@ def attached(access: Access, task_id: str, *, as_json: bool) -> None:
     try:
         result = quietly(access, task_id) if as_json else to_end(access, task_id, Console())
     except KeyboardInterrupt:
-        typer.echo(INTERRUPTED_HINT.format(task=task_id), err=True)
+        typer.echo(interrupted(task_id), err=True)
         raise typer.Exit(exits.INTERRUPTED) from None
     if as_json:
         typer.echo(result.model_dump_json(indent=1))

@@ -16,6 +16,7 @@ from agents.contracts.event import Event
 from agents.contracts.model import Delta
 from agents.contracts.task import SLOT, TaskView
 from services.cli.connect import Access
+from services.cli.exits import StackStopped
 from services.cli.fit import shares
 from services.cli.styles import Line, dim
 from services.cli.tree import Picture
@@ -26,6 +27,8 @@ POLL_S = 1.0
 QUIET_S = 15.0
 """Where there is no live picture, a line after so much silence."""
 STREAM_PATIENCE_S = 600.0
+STOPPED_FOR_S = 5.0
+"""A stack that was stopped for so long is not just being started anew."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def follow(access: Access, tasks: Sequence[Watched], console: Console, after: in
 
     Raises:
         ClientError: the API refuses, or stays away for `STREAM_PATIENCE_S`.
+        StackStopped: the stack does not run any more.
     """
     items: Items = queue.Queue()
     done = threading.Event()
@@ -94,13 +98,19 @@ class Screen:
         self._console.print(text, soft_wrap=self._live is None, highlight=False)
         self._last = time.monotonic()
 
+    def link(self, state: str, picture: Picture) -> None:
+        """Whether the task can be read; without a live picture that is a line where it changes."""
+        if self._live is None and (state == "ok") != (picture.link == "ok"):
+            self.line(dim(f"link {state}" + ("" if state == "ok" else "; it is tried again and again")), picture)
+        picture.link = state
+
     def tick(self) -> None:
         """Let time pass: the pictures age, and silence is broken where there are none."""
         if self._live:
             self._live.update(Group(*self._drawn(datetime.now(UTC))), refresh=True)
         elif time.monotonic() - self._last > QUIET_S:
             for picture in self._pictures.values():
-                for line in _still(picture.view, picture.link) if picture.view else ():
+                for line in _still(picture.view) if picture.view and picture.link == "ok" else ():
                     self.line(line, picture)
 
     def _drawn(self, now: datetime) -> list[RenderableType]:
@@ -140,9 +150,10 @@ def _take(item: Event | Delta | TaskView | LinkDown, picture: Picture, screen: S
         case Delta():
             picture.heard(item)
         case TaskView():
+            screen.link("ok", picture)
             picture.saw(item, datetime.now(UTC))
         case LinkDown():
-            picture.link = f"down: {one_line(item.why, 60)}"
+            screen.link(f"down: {one_line(item.why, 60)}", picture)
 
 
 @contextmanager
@@ -154,9 +165,7 @@ def _screen(console: Console, pictures: dict[Watched, Picture]) -> Iterator[Scre
         yield Screen(console, live, pictures)
 
 
-def _still(view: TaskView, link: str) -> Iterator[Line]:
-    if link != "ok":
-        yield dim(f"link {link}")
+def _still(view: TaskView) -> Iterator[Line]:
     if view.queue_position:
         yield dim(f"{view.status.value} for {awaited(view.waiting_for or SLOT, view.queue_position)}")
     for agent in view.agents:
@@ -184,6 +193,7 @@ def _read_stream(access: Access, task: Watched, after: int, items: Items, done: 
 
 def _poll(access: Access, task: Watched, items: Items, done: threading.Event) -> Callable[[], None]:
     def poll() -> None:
+        stopped_at: float | None = None
         with access.client(patience_s=1.0) as client:
             while not done.is_set():
                 try:
@@ -192,6 +202,10 @@ def _poll(access: Access, task: Watched, items: Items, done: threading.Event) ->
                     items.put((task, LinkDown(fault.problem.title)))
                 except ClientError:
                     items.put((task, LinkDown("no answer")))
+                    stopped_at = (stopped_at or time.monotonic()) if access.stopped() else None
+                    if stopped_at and time.monotonic() - stopped_at > STOPPED_FOR_S:
+                        items.put((task, Ended(StackStopped(task.task_id))))
+                        return
                 else:
                     items.put((task, view))
                     if view.status.ended:

@@ -13,6 +13,7 @@ from services.cli.exits import guarded
 from services.cli.stack import DataDirOption, data_dir_of
 from services.cli.words import one_line
 from services.client import Client
+from services.stack.program import runnable
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
 Text = Annotated[str, typer.Argument(help="What to say; `-` reads it from stdin.")]
@@ -43,7 +44,7 @@ def messages(
             for line in lines(message):
                 typer.echo(line)
         if not page.data:
-            typer.echo(f"No messages yet. Write one: longhaul send {task} 'what to say'")
+            typer.echo(runnable(f"No messages yet. Write one: longhaul send {task} 'what to say'"))
 
 
 def send(

@@ -15,6 +15,7 @@ from services.cli.stack import DataDirOption, data_dir_of
 from services.cli.words import count
 from services.prompts import prompts, prompts_of
 from services.recording.file import Unreadable, read
+from services.stack.program import runnable
 from workflows.replay.against import against
 from workflows.replay.differences import Replay
 
@@ -117,6 +118,6 @@ def _made(path: Path, made: dict[str, object], size: int) -> str:
     said += [f"Note: {note}" for note in task.get("notes", ())]
     said += [
         "It holds the instruction, commands and their output: read it before you give it away.",
-        f"Compare it with today's code:  longhaul replay {path}",
+        runnable(f"Compare it with today's code:  longhaul replay {path}"),
     ]
     return "\n".join(said)

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,11 +11,13 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from services.cli.starting import Launching
 from services.stack import doctor as checks
 from services.stack.errors import StackError
-from services.stack.launcher import FOREGROUND_HINT, Launcher, Options
-from services.stack.layout import CHECKOUT, DataDir, default_data_dir
-from services.stack.status import is_ready, report, table
+from services.stack.launcher import FOREGROUND_HINT, Launcher, Options, check
+from services.stack.layout import DataDir, default_data_dir
+from services.stack.program import runnable
+from services.stack.status import report, table
 
 DEFAULT_PORT = 8420
 DOWN_WITHIN_S = 45.0
@@ -63,14 +63,15 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when it is up; stop it with `longhaul down`.")
     ] = False,
+    owner_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
     """Start everything and stay until Ctrl-C (a second one hurries)."""
-    data = data_dir_of(data_dir)
+    data, template = data_dir_of(data_dir), template_dir().absolute()
+    options = Options(data.root, port, template, dict(os.environ), only == "servers", owner_fd)
     if detach:
-        _or_exit(lambda: _detached(data, port, only))
+        _or_exit(lambda: _detached(data, options))
         return
     typer.echo(f"Starting Longhaul in {data.root}")
-    options = Options(data.root, port, template_dir().absolute(), dict(os.environ), servers_only=only == "servers")
     _or_exit(lambda: asyncio.run(_launch(options)))
     typer.echo("Stopped.")
 
@@ -137,33 +138,21 @@ def _say(line: str) -> None:
         typer.echo(line)
 
 
-def _detached(data: DataDir, port: int, only: str | None) -> None:
-    data.prepare()
-    log = data.log("launcher")
-    log.write_bytes(b"")
-    argv = [sys.executable, "-m", "services.cli.main", "up", "--data-dir", str(data.root), "--port", str(port)]
-    with log.open("ab") as output:
-        launcher = subprocess.Popen(
-            argv + (["--only", only] if only else []),
-            cwd=CHECKOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+def _detached(data: DataDir, options: Options) -> None:
+    check(options)
+    only = ("--only", "servers") if options.servers_only else ()
+    launching = Launching(data, ("--port", str(options.port), *only))
     try:
-        while not is_ready(data, launcher.pid):
-            if (code := launcher.poll()) is not None:
-                typer.echo(log.read_text(encoding="utf-8", errors="replace"), err=True, nl=False)
-                raise typer.Exit(code or 1)
-            time.sleep(0.1)
-    except KeyboardInterrupt:  # nobody waits for it any more
-        launcher.terminate()
-        launcher.wait(DOWN_WITHIN_S)
+        code = launching.wait()
+    except BaseException:  # nobody waits for it any more
+        launching.process.terminate()
+        launching.process.wait(DOWN_WITHIN_S)
         raise
-    typer.echo(log.read_text(encoding="utf-8", errors="replace").replace(FOREGROUND_HINT + "\n", ""), nl=False)
-    typer.echo("It runs in the background: `longhaul status` shows it, `longhaul down` stops it.")
+    if code is not None:
+        typer.echo(launching.said(), err=True, nl=False)
+        raise typer.Exit(code or 1)
+    typer.echo(launching.said().replace(FOREGROUND_HINT + "\n", ""), nl=False)
+    typer.echo(runnable("It runs in the background: `longhaul status` shows it, `longhaul down` stops it."))
 
 
 def _or_exit(work: Callable[[], None]) -> None:
@@ -176,5 +165,5 @@ def _or_exit(work: Callable[[], None]) -> None:
 
 
 def _fail(error: StackError) -> NoReturn:
-    typer.echo(f"Error: {error}", err=True)
+    typer.echo(f"Error: {runnable(str(error))}", err=True)
     raise typer.Exit(error.exit_code)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from agents.contracts.task import TaskResult, TaskStatus
 from services.cli.styles import Line, bad, dim, good, plain, warn
 from services.cli.words import count, one_line, spent
+from services.stack.program import runnable
 
 
 def outcome(result: TaskResult, title: str = "") -> list[Line]:
@@ -29,7 +30,7 @@ def closer(results: Sequence[tuple[TaskResult, str]], hints: Sequence[str] = ())
         commands += [f"longhaul artifacts {result.id} --download {folder}"] if result.artifacts else []
         commands.append(f"longhaul events {result.id}")
         commands += [f"longhaul result {result.id} --json"] if len(results) == 1 else []
-    return [dim("Look closer:"), *(dim(f"  {command}") for command in commands)]
+    return [dim("Look closer:"), *(dim(f"  {runnable(command)}") for command in commands)]
 
 
 def _verdict(result: TaskResult, title: str) -> Line:

@@ -16,6 +16,7 @@ from services.cli.exits import guarded
 from services.cli.stack import DataDirOption, data_dir_of
 from services.cli.words import awaited, count, lines_of, one_line, spent
 from services.client import Client
+from services.stack.program import runnable
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
 _ROW = "{:<31}  {:<20}  {:<19}  {:>5}  {:>9}  {}"
@@ -87,14 +88,15 @@ def submit(
             view = _submitted(client, built, idempotency_key)
         if follow_it:
             follow.attached(access, view.id, as_json=as_json)
-        typer.echo(view.model_dump_json(indent=1) if as_json else f"{view.id}\nWatch it: longhaul watch {view.id}")
+        hint = runnable(f"Watch it: longhaul watch {view.id}")
+        typer.echo(view.model_dump_json(indent=1) if as_json else f"{view.id}\n{hint}")
 
 
 def _submitted(client: Client, built: TaskSpec, idempotency_key: str | None) -> TaskView:
     try:
         return client.submit(built, idempotency_key)
     except KeyboardInterrupt:
-        typer.echo("\nInterrupted. Where the task was accepted already, `longhaul list` shows it.", err=True)
+        typer.echo(runnable("\nInterrupted. Where the task was accepted already, `longhaul list` shows it."), err=True)
         raise typer.Exit(exits.INTERRUPTED) from None
 
 

@@ -8,8 +8,9 @@ from shlex import quote
 from agents.contracts.errors import ErrorInfo
 from agents.contracts.event import Event
 from agents.contracts.model import Usage
-from agents.contracts.task import SLOT
+from agents.contracts.task import SLOT, StopReason
 from services.cli.styles import Line, bad, command, dim, good, plain, warn
+from services.stack.program import runnable
 
 _COMMAND_CHARS = 110
 
@@ -89,6 +90,8 @@ def lines_of(event: Event) -> list[Line]:
             return [plain(f"{step}started{again}: {one_line(d.title)}")]
         case "step.completed":
             return [good(f"{step}done: {one_line(d.summary)}")]
+        case "step.failed" if d.stop_reason is StopReason.CANCELLED:
+            return [warn(f"{step}cancelled")]
         case "step.failed":
             return [bad(f"{step}failed: {d.stop_reason.value}{_why(d.error)}")]
         case "model.completed":
@@ -129,7 +132,9 @@ def lines_of(event: Event) -> list[Line]:
             why = f": {one_line(d.detail, 200)}" if d.detail else ""
             return [warn(f"{step}waits for {awaited(d.waiting_for)}{why}")]
         case "message.sent" if d.kind == "question" and d.to == "person":
-            how = f"    answer it: longhaul answer {event.task_id} {quote('your answer')} --question {d.message_id}"
+            how = runnable(
+                f"    answer it: longhaul answer {event.task_id} {quote('your answer')} --question {d.message_id}"
+            )
             return [warn(f"{step}asks you: {one_line(d.text, 1_000)}"), warn(how)]
         case "message.sent" if d.kind != "findings":
             return [plain(f"{_who(d.sender)} to {_who(d.to)}: {one_line(d.text, 200)}")]
@@ -155,7 +160,7 @@ def lines_of(event: Event) -> list[Line]:
 
 def approve_command(approval_id: str) -> str:
     """What to type to decide, either way."""
-    return f"longhaul approve {approval_id}   or   longhaul deny {approval_id} --note WHY"
+    return runnable(f"longhaul approve {approval_id}   or   longhaul deny {approval_id} --note WHY")
 
 
 def _who(name: str) -> str:

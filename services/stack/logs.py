@@ -17,6 +17,11 @@ def tail(path: Path, lines: int = 8) -> str:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
+    return last_lines(text, lines)
+
+
+def last_lines(text: str, lines: int = 8) -> str:
+    """The end of a text, indented."""
     return "\n".join("    " + line[:300] for line in text.splitlines()[-lines:])
 
 

@@ -1,6 +1,7 @@
 """Our own processes: each main's environment and how to know that it is ready."""
 
 import hashlib
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +9,10 @@ from pathlib import Path
 from services.stack import disk
 from services.stack.layout import CHECKOUT
 from services.stack.ports import HOST
-from services.stack.probe import ask, listed
+from services.stack.probe import Answer, ask, listed
 from services.stack.servers import postgres, seaweed, temporal
 from services.stack.servers.context import Context
-from services.stack.unit import Unit
+from services.stack.unit import NotReady, Unit
 
 WORKERS = 2
 TASK_QUEUES = {"lh-wf": "WORKFLOW", "lh-burst": "ACTIVITY", "lh-task": "ACTIVITY", "lh-long": "ACTIVITY"}
@@ -118,7 +119,7 @@ def _unit(
 ) -> Unit:
     async def ready(pid: int) -> bool:
         if port:
-            return (await ask(context.ports[port], "/readyz")).status == 200
+            return said_ready(await ask(context.ports[port], "/readyz"))
         return await (_polls(context, pid) if polls else _connected(context, name))
 
     return Unit(
@@ -131,6 +132,22 @@ def _unit(
         ready_within_s=120.0,  # a machine that is busy loads our libraries slowly; starting anew would not help
         pass_fds=pass_fds,
     )
+
+
+def said_ready(answer: Answer) -> bool:
+    """Whether an answer of ``/readyz`` says so.
+
+    Raises:
+        NotReady: with the reason that it gives.
+    """
+    if answer.status in (0, 200):
+        return answer.status == 200
+    try:
+        told = json.loads(answer.body)
+        away = [name for name, state in told.get("servers", {}).items() if state != "ok"]
+    except (ValueError, AttributeError):
+        return False
+    raise NotReady(told.get("detail") or f"it waits for {', '.join(away) or 'what it needs'}")
 
 
 async def _connected(context: Context, user: str) -> bool:

@@ -66,10 +66,7 @@ def allocate(api_port: int, remembered: dict[str, int]) -> dict[str, int]:
     Raises:
         StackRefused: the API's port is taken, or there is no loopback.
     """
-    if not has_loopback():
-        raise StackRefused(f"Nothing can be reached on {HOST} of this machine.\n{NO_LOOPBACK}")
-    if api_port and not _becomes_free(api_port):
-        raise StackRefused(_busy(api_port))
+    check_port(api_port)
     ports = {"api": api_port or remembered.get("api", 0)}
     ports |= {name: remembered.get(name, 0) for name in INNER}
     taken: set[int] = set()
@@ -78,6 +75,18 @@ def allocate(api_port: int, remembered: dict[str, int]) -> dict[str, int]:
             ports[name] = _any_free(taken)
         taken.add(ports[name])
     return ports
+
+
+def check_port(api_port: int) -> None:
+    """Whether the API can have its port (0 = any).
+
+    Raises:
+        StackRefused: the port is taken, or there is no loopback.
+    """
+    if not has_loopback():
+        raise StackRefused(f"Nothing can be reached on {HOST} of this machine.\n{NO_LOOPBACK}")
+    if api_port and not _becomes_free(api_port):
+        raise StackRefused(_busy(api_port))
 
 
 def _becomes_free(port: int, patience_s: float = 2.0) -> bool:

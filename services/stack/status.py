@@ -5,17 +5,20 @@ import os
 import textwrap
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from services.stack.layout import DataDir
+from services.stack.program import runnable
 
 
 class UnitStatus(BaseModel):
-    """One process with its children. `since` is when it entered its state (Unix seconds); PSS in bytes."""
+    """One process with its children. `since` is when it entered its state (Unix seconds); `detail` is why it is not
+    ready, where that is known; PSS in bytes."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,6 +28,7 @@ class UnitStatus(BaseModel):
     since: float
     restarts: int
     log: str
+    detail: str = ""
     pss_bytes: int = 0
     processes: int = 1
 
@@ -57,12 +61,11 @@ def report(data: DataDir) -> StackStatus:
     children, noted, run = _children(), _noted(data), data.run()
     if noted.get("launcher_pid") != holder:
         noted = {}  # of a launcher that was killed: the one that runs has not written its own yet
-    started = (data.lock_file.stat().st_mtime, 0, str(data.log("launcher")))
-    units = [_unit("launcher", holder, "ready", *started, [holder])]
+    launcher = {"pid": holder, "state": "ready", "since": data.lock_file.stat().st_mtime, "restarts": 0}
+    units = [_unit("launcher", launcher | {"log": str(data.log("launcher"))}, [holder])]
     stored = noted.get("units", {})
     for name, unit in (stored if isinstance(stored, dict) else {}).items():
-        tree = list(_tree(unit["pid"], children)) if unit["pid"] else []
-        units.append(_unit(name, unit["pid"], unit["state"], unit["since"], unit["restarts"], unit["log"], tree))
+        units.append(_unit(name, unit, list(_tree(unit["pid"], children)) if unit["pid"] else []))
     return StackStatus(
         running=True,
         ready=noted.get("ready") is True,
@@ -77,7 +80,7 @@ def report(data: DataDir) -> StackStatus:
 def table(status: StackStatus) -> list[str]:
     """The same for a person."""
     if not status.running:
-        return [f"Nothing runs on {status.data_dir}. Start it with `longhaul up`."]
+        return [f"Nothing runs on {status.data_dir}. {runnable('Start it with `longhaul up`.')}"]
     lines = [f"{status.api_url}  ({'ready' if status.ready else 'not ready'})  data in {status.data_dir}", ""]
     lines.append(f"{'process':<12}{'pid':>8}  {'state':<11}{'for':>9}{'restarts':>10}{'PSS':>10}")
     for unit in status.units:
@@ -86,23 +89,24 @@ def table(status: StackStatus) -> list[str]:
             f"{unit.name:<12}{unit.pid or '-':>8}  {unit.state:<11}{_age(time.time() - unit.since):>9}"
             f"{unit.restarts:>10}{unit.pss_bytes / 1e6:>7.0f} MB{extra}"
         )
+        lines += [f"{'':<12}{unit.detail}"] if unit.detail else []
     lines.append(f"{'all':<12}{'':>8}  {'':<11}{'':>9}{'':>10}{status.pss_bytes / 1e6:>7.0f} MB")
     ports = ", ".join(f"{name}\xa0{port}" for name, port in status.ports.items())
     wrapped = textwrap.wrap(f"ports: {ports}", 100, subsequent_indent=" " * 7)
     return [*lines, "", *(line.replace("\xa0", " ") for line in wrapped)]
 
 
-def _unit(name: str, pid: int | None, state: str, since: float, restarts: int, log: str, tree: list[int]) -> UnitStatus:
-    return UnitStatus(
-        name=name,
-        pid=pid,
-        state=state,
-        since=since,
-        restarts=restarts,
-        log=log,
-        pss_bytes=sum(pss(member) for member in tree),
-        processes=len(tree),
-    )
+def unready(data: DataDir) -> list[str]:
+    """Each process that is not ready, in a line: its state, why, and where its log is."""
+    return [
+        f"  {unit.name}: {unit.state}, restarts {unit.restarts}, {unit.detail or 'no answer'} (its log: {unit.log})"
+        for unit in report(data).units
+        if unit.state != "ready"
+    ]
+
+
+def _unit(name: str, noted: Mapping[str, Any], tree: list[int]) -> UnitStatus:
+    return UnitStatus(name=name, **noted, pss_bytes=sum(pss(member) for member in tree), processes=len(tree))
 
 
 def pss(pid: int) -> int:

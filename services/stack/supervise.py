@@ -10,12 +10,12 @@ from typing import Any
 from services.stack.errors import StackError
 from services.stack.logs import tail
 from services.stack.spawn import Process, Spawner
-from services.stack.unit import Unit
+from services.stack.unit import NotReady, Unit
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How often a process may fail in a row, each time within `steady_s` of its start, and the pauses in between."""
+    """How often a process may fail in a row, each time before it was ready for `steady_s`, and the pauses between."""
 
     failures: int = 8
     steady_s: float = 20.0
@@ -24,7 +24,8 @@ class Patience:
 
 
 class Supervised:
-    """A unit under supervision. `state` is one of: starting, ready, restarting, failed, stopping, stopped."""
+    """A unit under supervision. `state` is one of: starting, ready, restarting, failed, stopping, stopped; `detail`
+    says why it is not ready, where that is known."""
 
     def __init__(
         self,
@@ -34,19 +35,21 @@ class Supervised:
         patience: Patience = Patience(),
         excused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`changed` is called after every change of state. While `excused` (a full disk) it is never given up."""
+        """`changed` is called after every change of what is told of it. While `excused` (a full disk) it is never
+        given up."""
         self.unit = unit
         self._patience = patience
         self.state = "stopped"
         self.since = time.time()
         self.restarts = 0
+        self.detail = ""
         self.failed: asyncio.Future[StackError] = asyncio.get_running_loop().create_future()
         self._ready = asyncio.Event()
         self._spawner = spawner
         self._changed = changed
         self._excused = excused
         self._process: Process | None = None
-        self._probe_fault = ""
+        self._ready_at: float | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -102,18 +105,19 @@ class Supervised:
     async def _keep(self) -> None:
         failures, patience = 0, self._patience
         while True:
-            begun = time.monotonic()
             why = await self._live()
-            failures = 1 if time.monotonic() - begun > patience.steady_s else failures + 1
+            failures = 1 if self._was_steady() else failures + 1
             if failures >= patience.failures and not self._excused():
                 return self._give_up(why, failures)
-            self._set("restarting")
             self.restarts += 1
+            self._set("restarting")
+            self._changed()  # one that was never ready keeps its state, and has a restart more all the same
             await asyncio.sleep(min(patience.first_pause_s * 2 ** min(failures - 1, 9), patience.longest_pause_s))
 
     async def _live(self) -> str:
         """One life of the process; returns how it ended."""
         unit = self.unit
+        self._ready_at = None
         self._set("starting" if self.restarts == 0 else "restarting")
         try:
             self._process = process = self._spawner.spawn(
@@ -126,13 +130,15 @@ class Supervised:
             )
         except OSError as error:
             return f"cannot be started: {error}"
+        self._changed()
         if await self._becomes_ready(process):
+            self._ready_at, self.detail = time.monotonic(), ""
             self._set("ready")
             self._ready.set()
         elif not process.exited.done():
             process.kill()
             await process.exited
-            return f"was not ready after {unit.ready_within_s:.0f} s{self._probe_fault and f' ({self._probe_fault})'}"
+            return f"was not ready after {unit.ready_within_s:.0f} s{self.detail and f' ({self.detail})'}"
         return _how(await asyncio.shield(process.exited))
 
     async def _becomes_ready(self, process: Process) -> bool:
@@ -146,9 +152,19 @@ class Supervised:
     async def _ready_now(self, pid: int) -> bool:
         try:
             return await self.unit.ready(pid)
+        except NotReady as error:
+            self._explain(str(error))
         except Exception as error:  # a fault of the probe must not be the end of the supervision
-            self._probe_fault = repr(error)
-            return False
+            self._explain(repr(error))
+        return False
+
+    def _explain(self, detail: str) -> None:
+        if detail != self.detail:
+            self.detail = detail
+            self._changed()
+
+    def _was_steady(self) -> bool:
+        return self._ready_at is not None and time.monotonic() - self._ready_at > self._patience.steady_s
 
     def _give_up(self, why: str, failures: int) -> None:
         self._set("failed")

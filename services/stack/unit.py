@@ -16,6 +16,10 @@ async def _at_once(pid: int) -> bool:
     return True
 
 
+class NotReady(Exception):
+    """What `Unit.ready` raises where it knows more than that the process is not ready: the text says why."""
+
+
 @dataclass(frozen=True)
 class Unit:
     """`ready` is asked again and again while the process lives, with its number. `env_now` is asked before a start."""

@@ -19,6 +19,7 @@ from services.client import Client
 from services.objects.s3 import S3Objects
 from services.settings import Settings
 from services.stack.layout import CHECKOUT
+from services.stack.program import program
 from tests.conftest import Tenant
 from tests.support.command import command
 from tests.support.follow import Followed
@@ -27,6 +28,7 @@ from tests.support.stack import Stack, new_data_dir
 (DEMO,) = chosen("code_repair")
 (CHECK,) = DEMO.checks
 WITHIN_S = 150.0
+LONGHAUL = program()
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -203,5 +205,49 @@ def test_ctrl_c_stops_the_stack_that_the_demo_started_and_says_what_rests() -> N
         assert "longhaul cancel task_" in rest
         assert own.data.lock_holder() is None
         own.assert_no_leftovers()
+    finally:
+        own.remove()
+
+
+def test_two_demos_at_once_share_a_stack_which_stays_while_the_other_uses_it() -> None:
+    own = Stack(new_data_dir())
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LONGHAUL_")}
+    env |= {"LONGHAUL_PORT": "0", "PYTHONUNBUFFERED": "1", "LONGHAUL_RUNNER_TEMPLATE_DIR": str(own.template)}
+    argv = [sys.executable, "-m", "services.cli.main", "demo", DEMO.name, "--data-dir", str(own.data.root)]
+    try:
+        both = [
+            subprocess.Popen(argv, cwd=CHECKOUT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for _ in range(2)
+        ]
+        said = [each.communicate(timeout=200)[0] for each in both]
+        assert [each.returncode for each in both] == [0, 0], said
+        assert sum("The stack is up after" in text for text in said) == 1, said
+        assert sum("Using the stack at" in text for text in said) == 1, said
+        stays = any("The stack stays up, because others work on it" in text for text in said)
+        assert stays == (own.data.lock_holder() is not None)
+        assert any(f"{LONGHAUL} events task_" in text for text in said), "as it can be called from here"
+    finally:
+        command(own, "down")
+        own.remove()
+
+
+def test_who_follows_a_task_on_a_stack_that_was_stopped_is_told_so() -> None:
+    own = Stack(new_data_dir(), env={"LONGHAUL_REPLAY_PACE_MS": "2000"})
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LONGHAUL_")}
+    env |= {"PYTHONUNBUFFERED": "1", "LONGHAUL_DATA_DIR": str(own.data.root), "TERM": "dumb"}
+    argv = [sys.executable, "-m", "services.cli.main", "demo", DEMO.name]
+    try:
+        own.start()
+        with subprocess.Popen(
+            argv, cwd=CHECKOUT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as demo:
+            assert demo.stdout
+            said = next((line for line in demo.stdout if "accepted" in line), None)
+            assert said, "the demo ended before its first event"
+            assert own.end() == 0
+            rest, _ = demo.communicate(timeout=60)
+        assert demo.returncode == 4, rest
+        assert rest.count("link down") == 1, rest
+        assert re.search(r"Error: The stack was stopped: `\S*longhaul up`, then `\S*longhaul watch task_\w+`", rest)
     finally:
         own.remove()

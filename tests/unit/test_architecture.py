@@ -52,6 +52,7 @@ def _offences(source: str) -> set[str]:
 
 
 WALL_CLOCK = {
+    "services/cli/demo/run.py": "compared with when the server made a task",
     "services/cli/live.py": "ages of what the server has told, never below nothing",
     "services/ids.py": "ids sort by when they were made",
     "services/inference/client.py": "Retry-After may be a date",
@@ -69,6 +70,7 @@ WALL_CLOCK = {
     "services/sandbox/execs.py": "when a command was asked for",
     "services/sandbox/making.py": "when a sandbox was made",
     "services/sandbox/quality.py": "the clock inside against the host's",
+    "services/sandbox/supervisor/build.py": "compared with the times of files",
     "services/sandbox/templates/setup.py": "when the sandbox was made in which a template is set up",
     "services/stack/probe.py": "signatures of S3 have a date",
     "services/stack/status.py": "the age that a person is shown, never below nothing",

@@ -1,81 +1,110 @@
-"""A stack for the time of the demo: started as a child, stopped with it, and never left behind."""
+"""A stack for the time of the demo: started as a child and stopped with it, unless others use it by then."""
 
-import ctypes
+import fcntl
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from services.stack.errors import StackError
-from services.stack.layout import CHECKOUT, DataDir
-from services.stack.logs import tail
+from services.cli.connect import Access, find
+from services.cli.starting import Launching, wait_until_up
+from services.stack.errors import StackRefused
+from services.stack.layout import DataDir
 from services.stack.ports import is_free
 from services.stack.status import is_ready
 
 STOP_WITHIN_S = 45.0
-_PR_SET_PDEATHSIG = 1
+Say = Callable[[str], None]
 
 
 @contextmanager
-def running(data: DataDir, port: int, say: Callable[[str], None]) -> Iterator[None]:
-    """A stack on a data directory while the block runs. Its port is `port` if that is free, else any.
+def shared(data: DataDir, say: Say) -> Iterator[Access]:
+    """A stack that is not ours, once it is up: that of the environment, or the one on this directory, whose owner sees
+    by a lock that somebody is there.
 
     Raises:
-        StackError: it did not come up; the message holds the end of its log.
+        CliError: it is gone again.
+        StackError: it does not come up.
     """
-    data.prepare()
-    log = data.log("launcher")
-    launcher = _start(data, port if port and is_free(port) else 0)
-    try:
-        while not is_ready(data, launcher.pid):
-            if launcher.poll() is not None:
-                raise StackError(f"The stack did not come up. The end of {log}:\n{tail(log)}")
-            time.sleep(0.1)
-        yield
-    finally:
-        _stop(launcher, say)
-
-
-def _start(data: DataDir, port: int) -> "subprocess.Popen[bytes]":
-    """`longhaul up` in a session of its own, so that Ctrl-C reaches only us; it is told to stop if we die."""
-    libc, us = ctypes.CDLL(None), os.getpid()
-
-    def stop_with_us() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != us:
-            os._exit(127)
-
-    argv = [sys.executable, "-m", "services.cli.main", "up", "--data-dir", str(data.root), "--port", str(port)]
-    with data.log("launcher").open("wb") as output:
-        return subprocess.Popen(
-            argv,
-            cwd=CHECKOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=stop_with_us,
-        )
-
-
-def _stop(launcher: "subprocess.Popen[bytes]", say: Callable[[str], None]) -> None:
-    """In order; a second Ctrl-C hurries; whatever happens, it is gone afterwards."""
-    if launcher.poll() is not None:
+    if os.environ.get("LONGHAUL_URL"):
+        yield _using(data, say)
         return
-    say("Stopping the stack that this demo started …")
-    launcher.terminate()
-    deadline = time.monotonic() + STOP_WITHIN_S
-    while launcher.poll() is None and time.monotonic() < deadline:
+    with _guests_lock(data).open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        holder = data.lock_holder()
+        if holder is not None and not is_ready(data, holder):
+            say(f"Another stack is coming up in {data.root}; waiting for it …")
+            wait_until_up(data, holder, lambda: data.lock_holder() == holder)
+        yield _using(data, say)
+
+
+def guests(data: DataDir) -> bool:
+    """Whether anybody shares the stack on this directory."""
+    with _guests_lock(data).open("ab") as held:
         try:
-            launcher.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:
-            continue
-        except KeyboardInterrupt:
-            launcher.terminate()  # the launcher takes a second signal as "at once"
-    if launcher.poll() is None:
-        launcher.kill()  # its children die with it
-        launcher.wait()
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _guests_lock(data: DataDir) -> Path:
+    return data.root / "guests"
+
+
+def _using(data: DataDir, say: Say) -> Access:
+    access = find(data)
+    say(f"Using the stack at {access.url}.")
+    return access
+
+
+class OwnStack:
+    """A launcher that holds a pipe of ours: however we end, it hears of that and stops too."""
+
+    def __init__(self, data: DataDir, port: int) -> None:
+        """Start it, on `port` if that is free, else on any."""
+        heard, self._pipe = os.pipe()
+        port = port if port and is_free(port) else 0
+        self._data = data
+        try:
+            self._launching = Launching(data, ("--port", str(port), "--owner-fd", str(heard)), (heard,))
+        finally:
+            os.close(heard)
+
+    def comes_up(self) -> bool:
+        """Wait until it is up; False where another launcher was there first.
+
+        Raises:
+            StackError: it did not come up; the message holds the end of its log.
+        """
+        code = self._launching.wait()
+        if code == StackRefused.exit_code and self._data.lock_holder() is not None:
+            return False
+        if code is not None:
+            raise self._launching.failure()
+        return True
+
+    def leave(self) -> None:
+        """Let it run when we have ended."""
+        os.write(self._pipe, b"stay")
+
+    def stop(self, say: Say) -> None:
+        """In order; a second Ctrl-C hurries; whatever happens, it is gone afterwards."""
+        launcher = self._launching.process
+        if launcher.poll() is not None:
+            return
+        say("Stopping the stack that this demo started …")
+        launcher.terminate()
+        deadline = time.monotonic() + STOP_WITHIN_S
+        while launcher.poll() is None and time.monotonic() < deadline:
+            try:
+                launcher.wait(timeout=0.5)
+            except subprocess.TimeoutExpired:
+                continue
+            except KeyboardInterrupt:
+                launcher.terminate()  # the launcher takes a second signal as "at once"
+        if launcher.poll() is None:
+            launcher.kill()  # its children die with it
+            launcher.wait()

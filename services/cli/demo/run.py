@@ -5,8 +5,8 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -16,25 +16,19 @@ from rich.console import Console
 
 from agents.contracts.task import TaskResult
 from services.cli import exits, follow
-from services.cli.connect import Access, find, local
+from services.cli.connect import Access, find
 from services.cli.demo import own_stack
 from services.cli.demo.catalogue import Demo, chosen
+from services.cli.demo.progress import LEFT, Progress, interrupted
 from services.cli.demo.report import report
 from services.cli.live import Watched
 from services.cli.stack import DEFAULT_PORT, DataDirOption, PortOption, data_dir_of
 from services.cli.words import count
 from services.stack.layout import DataDir
+from services.stack.program import runnable
 
 TRUTH = "Only the models' words are replayed from recordings; sandboxes, commands, checks and files are real."
 OWN_STACK = "longhaul up --detach    # first: this demo's stack stops now, its data stays"
-
-
-@dataclass
-class _Progress:
-    """What an interruption must tell of: the tasks by their demos' names, and whether the stack is our own."""
-
-    tasks: dict[str, str] = field(default_factory=dict)
-    own: bool = False
 
 
 def demo(
@@ -46,16 +40,20 @@ def demo(
     port: PortOption = DEFAULT_PORT,
 ) -> None:
     """Watch teams at work: a repair, an analysis, a 3D part. Exit code 0 only if every task was completed."""
-    progress = _Progress()
+    progress = Progress()
     began = time.monotonic()
     console = Console(stderr=as_json)
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
     with exits.guarded(), _terminated_like_ctrl_c():
         demos = chosen(name)
         try:
-            with _stack(data_dir_of(data_dir), port, progress, console) as access:
+            with _stack(data_dir_of(data_dir), port, progress, say) as access:
                 results = _play(access, demos, progress, console, quiet=as_json)
         except KeyboardInterrupt:
-            console.print(_interrupted(progress), highlight=False, markup=False, soft_wrap=True)
+            say(interrupted(progress))
             raise typer.Exit(exits.INTERRUPTED) from None
         if as_json:
             seconds = time.monotonic() - began
@@ -65,29 +63,40 @@ def demo(
 
 
 @contextmanager
-def _stack(data: DataDir, port: int, progress: _Progress, console: Console) -> Iterator[Access]:
+def _stack(data: DataDir, port: int, progress: Progress, say: own_stack.Say) -> Iterator[Access]:
     """The stack of the environment, the running one, or one for now."""
-    if os.environ.get("LONGHAUL_URL") or local(data):
-        access = find(data)
-        console.print(f"Using the stack at {access.url}.", highlight=False, soft_wrap=True)
-        yield access
+    if os.environ.get("LONGHAUL_URL") or data.lock_holder() is not None:
+        with own_stack.shared(data, say) as access, _looking(progress, access):
+            yield access
         return
-
-    def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
     say(f"Starting a stack in {data.root} (the first time takes longer) …")
-    progress.own = True
-    began = time.monotonic()
-    with own_stack.running(data, port, say):
-        say(f"The stack is up after {time.monotonic() - began:.1f} s.")
-        mine = local(data)
-        if mine is None:
-            raise exits.CliError("The stack went away as soon as it was up; see `longhaul doctor`.", exits.STACK)
-        yield mine
+    began, at = time.monotonic(), datetime.now(UTC)
+    own = own_stack.OwnStack(data, port)
+    try:
+        mine = own.comes_up()
+        if mine:
+            say(f"The stack is up after {time.monotonic() - began:.1f} s.")
+        progress.own = at if mine else None
+        with nullcontext(find(data)) if mine else own_stack.shared(data, say) as access, _looking(progress, access):
+            yield access
+    finally:
+        if progress.others:
+            own.leave()
+            say(runnable(LEFT))
+        else:
+            own.stop(say)
 
 
-def _play(access: Access, demos: list[Demo], progress: _Progress, console: Console, *, quiet: bool) -> list[TaskResult]:
+@contextmanager
+def _looking(progress: Progress, access: Access) -> Iterator[None]:
+    """However it ends, see what still runs then."""
+    try:
+        yield
+    finally:
+        progress.look(access)
+
+
+def _play(access: Access, demos: list[Demo], progress: Progress, console: Console, *, quiet: bool) -> list[TaskResult]:
     console.print(TRUTH, highlight=False, soft_wrap=True)
     with access.client() as client:
         for each in demos:
@@ -96,10 +105,15 @@ def _play(access: Access, demos: list[Demo], progress: _Progress, console: Conso
         results = [follow.quietly(access, task) for task in progress.tasks.values()]
     else:
         tasks = [Watched(task, name) for name, task in progress.tasks.items()]
-        results = follow.all_to_end(access, tasks, console, hints=[OWN_STACK] if progress.own else [])
+        results = follow.all_to_end(access, tasks, console, hints=lambda: _hints(progress, access))
     kept = sum(verify(access, result) for result in results)
     console.print(f"Read back: {count(kept, 'artifact')}, each with the right sha256.", highlight=False, soft_wrap=True)
     return results
+
+
+def _hints(progress: Progress, access: Access) -> list[str]:
+    progress.look(access)
+    return [OWN_STACK] if progress.own and not progress.others else []
 
 
 def verify(access: Access, result: TaskResult) -> int:
@@ -108,20 +122,6 @@ def verify(access: Access, result: TaskResult) -> int:
         for number, artifact in enumerate(result.artifacts):
             client.download(artifact.id, Path(folder) / str(number))
     return len(result.artifacts)
-
-
-def _interrupted(progress: _Progress) -> str:
-    tasks = list(progress.tasks.values())
-    if not tasks:
-        return "\nInterrupted before a task was submitted; nothing goes on."
-    if not progress.own:
-        return "".join(follow.INTERRUPTED_HINT.format(task=task) for task in tasks)
-    rests = "the task rests" if len(tasks) == 1 else "its tasks rest"
-    lines = [f"\nInterrupted. The stack of this demo is stopped, and {rests} with it."]
-    for task in tasks:
-        lines.append(f"  let it go on:  longhaul up, then longhaul watch {task}")
-        lines.append(f"  end it:        longhaul up, then longhaul cancel {task}")
-    return "\n".join(lines)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Builds templates. A build is made beside its place and renamed: it is whole or not there; two that build at once
 build once."""
 
-import fcntl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from services.pip import PipError
 from services.sandbox import tree
+from services.sandbox.alone import alone
 from services.sandbox.template import BUILDING, FACTS, Facts, link_of
 from services.sandbox.templates import environment, setup
 from services.sandbox.templates.recipe import Recipe, TemplateError
@@ -37,8 +37,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Be the only one who changes what is in the templates' folder."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
-    with open(folder / "lock", "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with alone(folder / "lock"):
         yield
 
 

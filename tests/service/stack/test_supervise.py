@@ -15,7 +15,7 @@ import pytest
 from services.stack.errors import StackError
 from services.stack.spawn import Spawner
 from services.stack.supervise import Patience, Supervised
-from services.stack.unit import Unit
+from services.stack.unit import NotReady, Unit
 
 QUICK = Patience(failures=3, steady_s=5.0, first_pause_s=0.01, longest_pause_s=0.05)
 
@@ -101,6 +101,22 @@ async def test_why_a_probe_stumbles_is_said_at_the_end(tmp_path: Path) -> None:
     unit = replace(_unit(tmp_path, "exec sleep 60"), ready=stumbles, ready_within_s=0.2)
     with pytest.raises(StackError, match=r"was not ready after 0 s \(ValueError\('nonsense'\)\)"):
         await Supervised(unit, Spawner(), lambda: None, QUICK).start()
+
+
+async def test_one_that_is_never_ready_is_counted_and_given_up_with_its_own_words(tmp_path: Path) -> None:
+    """However long each of its lives is: only one that was ready for a while begins a new count."""
+    told: list[tuple[int, str]] = []
+
+    async def says(pid: int) -> bool:
+        raise NotReady("no template")
+
+    unit = replace(_unit(tmp_path, "exec sleep 60"), ready=says, ready_within_s=0.2)
+    patience = replace(QUICK, steady_s=0.1)
+    one = Supervised(unit, Spawner(), lambda: told.append((one.restarts, one.detail)), patience)
+    with pytest.raises(StackError, match=r"not ready after 0 s \(no template\), 3 times in a row"):
+        await one.start()
+    assert told[-1] == (2, "no template")
+    assert (1, "no template") in told
 
 
 async def test_an_executable_that_is_not_there_is_a_clear_failure(tmp_path: Path) -> None:

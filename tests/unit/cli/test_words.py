@@ -14,9 +14,11 @@ from agents.contracts.event import (
     ExecStarted,
     ModelCompleted,
     SandboxDenied,
+    StepFailed,
     TurnStarted,
 )
 from agents.contracts.model import Usage
+from agents.contracts.task import StopReason
 from services.cli.words import age, arguments_line, lines_of, money, one_line, spent
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -32,6 +34,11 @@ def test_a_command_and_its_end() -> None:
     assert lines(ended) == ["[fix] exit code 1 after 1.5 s · 1 failed"]
     killed = ExecExited(exec_id="e", exit_code=137, reason="timeout", output="", duration_ms=2000)
     assert lines(killed) == ["[fix] timeout, exit code 137 after 2.0 s"]
+
+
+def test_a_step_that_was_cancelled_has_not_failed() -> None:
+    assert lines(StepFailed(round=1, stop_reason=StopReason.CANCELLED)) == ["[fix] cancelled"]
+    assert lines(StepFailed(round=1, stop_reason=StopReason.GAVE_UP)) == ["[fix] failed: gave_up"]
 
 
 @pytest.mark.parametrize(
