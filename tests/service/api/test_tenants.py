@@ -39,8 +39,10 @@ async def test_every_route_hides_another_tenants_ids(
             nothing = await stranger.request(route.method, concrete(route, "task_00000000000000000000000000"))
             mine = await http.request(route.method, path, json=body)
             assert mine.status_code in (200, 202, 409), (route, mine.text)
-            assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND"), route
-            assert answer.json()["title"] == nothing.json()["title"]
+            assert answer.status_code == 404, route
+            if route.method != "HEAD":  # whose answer has no body
+                assert answer.json()["code"] == "NOT_FOUND", route
+                assert answer.json()["title"] == nothing.json()["title"]
             assert "mine" not in answer.text
             walked += 1
         assert walked >= 12
