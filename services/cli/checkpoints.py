@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from agents.contracts.checkpoint import Checkpoint, CheckpointEntry
+from agents.contracts.errors import ErrorCode
 from agents.contracts.sandbox import StateReport, StateRow
 from services.cli.exits import CliError, guarded
 from services.cli.stack import DataDirOption
 from services.cli.tasks import AsJson, Task, access_of
 from services.cli.words import count, one_line
-from services.client.blocking import Client
+from services.client import Client, LonghaulApiError
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
@@ -38,12 +39,22 @@ def checkpoints(
                 raise CliError("Name the checkpoint to look into: longhaul checkpoints TASK ID")
             _list(client, task, as_json)
         elif file is not None:
-            sys.stdout.buffer.write(client.checkpoint_file(task, checkpoint, file))
-            sys.stdout.buffer.flush()
+            _file(client, task, checkpoint, file)
         elif diff or since:
             _diff(client, task, checkpoint, since, as_json)
         else:
             _files(client, task, checkpoint, as_json)
+
+
+def _file(client: Client, task: str, checkpoint: str, path: str) -> None:
+    try:
+        content = client.checkpoint_file(task, checkpoint, path)
+    except LonghaulApiError as fault:
+        if fault.code is not ErrorCode.FILE_NOT_FOUND:
+            raise
+        raise CliError(f"{fault}\n`longhaul checkpoints {task} {checkpoint}` lists them.") from None
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 def _list(client: Client, task: str, as_json: bool) -> None:

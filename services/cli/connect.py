@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import typer
+
 from services.cli import exits
 from services.client import Client
 from services.stack.layout import DataDir
@@ -19,7 +21,14 @@ class Access:
 
     def client(self, *, patience_s: float = 60.0) -> Client:
         """A client of its own."""
+        return Client(self.url, self.key, patience_s=patience_s, waiting=self._waiting)
+
+    def quiet_client(self, *, patience_s: float) -> Client:
+        """One for a thread: whoever draws the screen tells that there is no answer."""
         return Client(self.url, self.key, patience_s=patience_s)
+
+    def _waiting(self) -> None:
+        typer.echo(f"No answer from {self.url} yet; it is tried again and again …", err=True)
 
     def stopped(self) -> bool:
         """Whether nothing runs there any more, as far as that can be seen from here."""

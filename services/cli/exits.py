@@ -9,6 +9,7 @@
 """
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -56,7 +57,7 @@ def guarded() -> Iterator[None]:
     except StackStopped as fault:
         fail(f"The stack was stopped: `longhaul up`, then `longhaul watch {fault}`", UNREACHABLE)
     except Unreachable as fault:
-        fail(f"{fault}\nIs the stack up? `longhaul status` shows it, `longhaul up` starts it.", UNREACHABLE)
+        fail(f"{fault}\n{_where_to_look()}", UNREACHABLE)
     except LonghaulApiError as fault:
         fail(f"{fault}{_advice(fault.code)}", USAGE if fault.problem.status < 500 else UNREACHABLE)
     except ClientError as fault:
@@ -70,6 +71,12 @@ def guarded() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("Interrupted.", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _where_to_look() -> str:
+    if url := os.environ.get("LONGHAUL_URL"):
+        return f"LONGHAUL_URL is set to {url}: is that right? Without it the stack of this machine is used."
+    return "Is the stack up? `longhaul status` shows it, `longhaul up` starts it."
 
 
 def _advice(code: ErrorCode) -> str:

@@ -178,7 +178,7 @@ def _still(view: TaskView) -> Iterator[Line]:
 def _read_stream(access: Access, task: Watched, after: int, items: Items, done: threading.Event) -> Callable[[], None]:
     def read() -> None:
         try:
-            with access.client(patience_s=STREAM_PATIENCE_S) as client:
+            with access.quiet_client(patience_s=STREAM_PATIENCE_S) as client:
                 for item in client.stream(task.task_id, after):
                     if done.is_set():
                         return
@@ -194,7 +194,7 @@ def _read_stream(access: Access, task: Watched, after: int, items: Items, done: 
 def _poll(access: Access, task: Watched, items: Items, done: threading.Event) -> Callable[[], None]:
     def poll() -> None:
         stopped_at: float | None = None
-        with access.client(patience_s=1.0) as client:
+        with access.quiet_client(patience_s=1.0) as client:
             while not done.is_set():
                 try:
                     view = client.get(task.task_id)

@@ -1,8 +1,9 @@
 """The blocking client."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,9 +32,16 @@ class Client:
     does not answer for `patience_s` seconds; what is safe to send again is sent again meanwhile."""
 
     def __init__(
-        self, base_url: str, api_key: str, *, patience_s: float = 60.0, transport: httpx.BaseTransport | None = None
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        patience_s: float = 60.0,
+        transport: httpx.BaseTransport | None = None,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        self._patience_s = patience_s
+        """`waiting` is called once for a call that has no answer for long, while it is still tried."""
+        self._patience = partial(Patience, patience_s, waiting)
         try:
             self._http = httpx.Client(transport=transport, **way.http(base_url, api_key))
         except (ImportError, ValueError) as error:
@@ -132,7 +140,7 @@ class Client:
     def stream(self, task_id: str, after: int = 0) -> Iterator[Event | Delta]:
         """Events behind a number, each once and in order, with pieces of replies between them; ends behind the task's
         last event. A stream that breaks is opened again where it broke."""
-        tail, patience = Tail(task_id, after), Patience(self._patience_s)
+        tail, patience = Tail(task_id, after), self._patience()
         while not tail.ended:
             fault: Fault | None = None
             try:
@@ -156,7 +164,7 @@ class Client:
     def upload(self, source: Source, name: str) -> UploadedFile:
         """Send a file (a path, an open binary file, or bytes) to be a task's input: again where that fails and it
         can be read again."""
-        begin, patience = begin_of(source), Patience(self._patience_s)
+        begin, patience = begin_of(source), self._patience()
         call = calls.upload(name, repeatable=begin is not None)
         while True:
             try:
@@ -171,7 +179,7 @@ class Client:
         Raises:
             DigestMismatch: where the bytes are not those that were kept.
         """
-        artifact, patience = self._send(calls.artifact(artifact_id)), Patience(self._patience_s)
+        artifact, patience = self._send(calls.artifact(artifact_id)), self._patience()
         with Landing(artifact, dest) as landing:
             while landing.bytes < artifact.bytes:
                 try:
@@ -193,7 +201,7 @@ class Client:
                 landing.write(piece)
 
     def _send(self, call: Call[T]) -> T:
-        patience = Patience(self._patience_s)
+        patience = self._patience()
         while True:
             try:
                 return self._send_request(call, call.request(self._http))

@@ -1,6 +1,7 @@
 """When to ask again, and for how long: one rule for calls, streams and downloads."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -11,6 +12,8 @@ from services.client.errors import LonghaulApiError, Unreachable
 
 _FIRST_S = 0.2
 _LONGEST_S = 5.0
+_LONG_S = 2.0
+"""After so long without an answer it is told that there is none."""
 _PASSING = {429, 502, 503, 504}
 
 Fault = httpx.TransportError | LonghaulApiError
@@ -24,10 +27,13 @@ def passing(fault: Fault) -> bool:
 
 
 class Patience:
-    """The pauses between tries: longer each time, until `seconds` have gone by without a success."""
+    """The pauses between tries: longer each time, until `seconds` have gone by without a success. `waiting` is called
+    once where that becomes long."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, waiting: Callable[[], None] = lambda: None) -> None:
         self._seconds = seconds
+        self._waiting = waiting
+        self._told = False
         self.renew()
 
     def renew(self) -> None:
@@ -48,6 +54,9 @@ class Patience:
                 raise fault
             why = f": {type(fault).__name__} {fault}".rstrip() if fault else ""
             raise Unreachable(f"{what} was given up after {now - self._since:.0f} s{why}") from fault
+        if now - self._since >= _LONG_S and not self._told:
+            self._told = True
+            self._waiting()
         self._pause, pause = min(self._pause * 2, _LONGEST_S), self._pause
         return pause
 

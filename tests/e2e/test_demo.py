@@ -158,6 +158,7 @@ def _its_checkpoints_can_be_looked_into(stack: Stack, task: str) -> None:
     assert (changes["before"], changes["after"]) == (first, last)
     refused = command(stack, "checkpoints", task, first, "--file", "nothing")
     assert (refused.returncode, "FILE_NOT_FOUND" in refused.stderr) == (2, True)
+    assert f"longhaul checkpoints {task} {first}` lists them" in refused.stderr
 
 
 @pytest.mark.parametrize(

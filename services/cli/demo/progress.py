@@ -27,7 +27,7 @@ class Progress:
     def look(self, access: Access) -> None:
         """Ask the API; where it does not answer any more, all tasks count as unfinished and nobody else's runs."""
         self.others = self.own is not None and access.data is not None and guests(access.data)
-        with suppress(ClientError), access.client(patience_s=1.0) as client:
+        with suppress(ClientError), access.quiet_client(patience_s=1.0) as client:
             mine, running = set(self.tasks.values()), client.list(_UNFINISHED, limit=200).data
             self.ended = mine - {task.id for task in running}
             if self.own is not None:

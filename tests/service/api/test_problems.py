@@ -281,7 +281,8 @@ async def test_every_route_answers_a_problem_of_the_same_shape(someone: Tenant, 
             assert wrong.headers["allow"]
             if route.method == "HEAD":  # whose answer has no body
                 answers = [await one.head(path, params={"nonsense": "1"}) for one in (nobody, http)]
-                assert [(a.status_code, a.content) for a in answers] == [(401, b""), (422, b"")]
+                assert [a.content for a in answers] == [b"", b""]
+                assert (answers[0].status_code, answers[1].status_code in (404, 422)) == (401, True)
             elif path.startswith("/v1"):
                 problem_of(await nobody.request(route.method, path), 401, "UNAUTHENTICATED")
                 answer = await http.request(route.method, path, params={"nonsense": "1"})
