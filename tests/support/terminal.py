@@ -1,5 +1,6 @@
 """A command on a terminal of its own, and what would be seen there."""
 
+import codecs
 import fcntl
 import os
 import pty
@@ -98,6 +99,7 @@ class Terminal:
             preexec_fn=_own_terminal,
         )
         os.close(theirs)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end within a character
 
     def read_until(self, words: str, within_s: float) -> None:
         """Read until something is there."""
@@ -132,7 +134,7 @@ class Terminal:
             found = os.read(self._ours, 1 << 16)
         except OSError:  # nobody has it open any more
             return False
-        self.output += found.decode("utf-8", "replace")
+        self.output += self._decoder.decode(found)
         return bool(found)
 
 
