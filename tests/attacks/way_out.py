@@ -25,7 +25,7 @@ _STILL = (
 )
 
 WAY_OUT = tuple(
-    Attack(name, _ASK + script, network=True, then=_STILL, needs=("namespace",), heavy=heavy, timeout_s=40)
+    Attack(name, _ASK + script, network=True, then=_STILL, heavy=heavy, timeout_s=40)
     for name, heavy, script in (
         (
             "reach other hosts through the proxy",
