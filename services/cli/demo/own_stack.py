@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from services.cli.connect import Access, find
+from services.cli.stack import template_dir
 from services.cli.starting import Launching, wait_until_up
 from services.stack.errors import StackRefused
+from services.stack.launcher import Options, check
 from services.stack.layout import DataDir
 from services.stack.ports import is_free
 from services.stack.status import is_ready
@@ -64,9 +66,14 @@ class OwnStack:
     """A launcher that holds a pipe of ours: however we end, it hears of that and stops too."""
 
     def __init__(self, data: DataDir, port: int) -> None:
-        """Start it, on `port` if that is free, else on any."""
-        heard, self._pipe = os.pipe()
+        """Start it, on `port` if that is free, else on any.
+
+        Raises:
+            StackRefused: it may not be started; nothing was touched.
+        """
         port = port if port and is_free(port) else 0
+        check(Options(data.root, port, template_dir().absolute(), dict(os.environ)))
+        heard, self._pipe = os.pipe()
         self._data = data
         try:
             self._launching = Launching(data, ("--port", str(port), "--owner-fd", str(heard)), (heard,))

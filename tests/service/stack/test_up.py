@@ -60,6 +60,8 @@ def test_without_the_supervisor_nothing_is_started(data: DataDir, template: Path
     assert done.returncode == 3
     assert f"The sandboxes' supervisor is missing from {template}: run `make setup`." in done.stderr
     assert not data.root.exists(), "nothing is left behind"
+    demo = longhaul("demo", "--data-dir", str(data.root), env=env)
+    assert (demo.returncode, "supervisor is missing" in demo.stderr, data.root.exists()) == (3, True, False)
     found = longhaul("doctor", "--data-dir", str(data.root), "--port", "0", env=env)
     assert found.returncode == 1
     assert f"FAIL  supervisor: missing: {program(template)}" in found.stdout

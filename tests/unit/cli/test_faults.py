@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ import typer
 
 from services.cli import exits
 from services.cli.connect import Access
+from services.cli.demo.progress import Progress, interrupted
 from services.client import Unreachable
 from services.client.patience import Patience
 from services.stack.layout import CHECKOUT
-from services.stack.program import runnable
+from services.stack.program import program, runnable
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def longhaul(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -83,3 +87,19 @@ def test_make_says_how_to_list_the_targets() -> None:
     ran = subprocess.run(["make", "stauts"], cwd=CHECKOUT, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 2
     assert "There is no target 'stauts': `make help` lists those there are." in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("ended", "own", "others", "says", "never"),
+    [
+        ({"a", "b"}, NOW, False, "All tasks had ended; their data stays.", "longhaul"),
+        ({"a"}, NOW, False, "longhaul up, then longhaul watch b", "watch a"),
+        ({"a"}, NOW, True, "The task goes on.", "is stopped"),
+        (set(), None, False, "longhaul cancel a", "is stopped"),
+    ],
+)
+def test_an_interrupted_demo_tells_of_what_is_not_over(
+    ended: set[str], own: datetime | None, others: bool, says: str, never: str
+) -> None:
+    told = interrupted(Progress({"one": "a", "two": "b"}, own, ended, others)).replace(program(), "longhaul")
+    assert (says in told, never in told) == (True, False), told
