@@ -77,11 +77,11 @@ def replay(
 
 
 def _play(file: Path, folder: Path | None) -> Replay:
+    if not file.exists():
+        raise CliError(f"There is no file {file}. `longhaul record TASK` makes one.")
     try:
         recording, task = read(file)
         return asyncio.run(against(recording, task, _prompts(folder)))
-    except FileNotFoundError:
-        raise CliError(f"There is no file {file}. `longhaul record TASK` makes one.") from None
     except Unreadable as fault:
         raise CliError(str(fault)) from None
     except (LookupError, ValueError) as fault:
