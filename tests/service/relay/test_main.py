@@ -35,6 +35,7 @@ async def test_killed_again_and_again_it_loses_and_repeats_nothing(owner: Settin
                 await asyncio.sleep(random.uniform(0.0, 0.2))
         task_ids = await writing
         with Process("-m", "services.relay.main", settings=own) as relay:
+            await relay.says("the relay is up")  # it may find nothing left to publish
             await wait_until_published(db)
             await reader.reaches(task_ids, 60)
             assert reader.gaps == []
