@@ -16,10 +16,8 @@ async def runner(
     template: Path, pool: int, engine: Engine | None = None, backend: str = "docker"
 ) -> AsyncIterator[tuple[RunnerProcess, RunnerClient]]:
     """One that keeps `pool` sandboxes ready, of the namespace backend or of an engine."""
-    env = {"LONGHAUL_RUNNER_POOL": str(pool)}
-    if engine is not None:
-        env |= {"LONGHAUL_RUNNER_BACKEND": backend, "LONGHAUL_RUNNER_ENGINE_URL": engine.url}
-    process = RunnerProcess("root", template, env=env)
+    place = "namespace/root" if engine is None else f"{backend}/root"
+    process = RunnerProcess(place, template, engine, env={"LONGHAUL_RUNNER_POOL": str(pool)})
     try:
         process.start()
         async with process.client() as client:
