@@ -130,6 +130,7 @@ async def test_a_pause_counts_for_nobody(tools: Tools) -> None:
         first = await sandbox.connect()
         await first.start(sh("a", "sleep 60", timeout_s=3))
         await first.close()
+        await asyncio.sleep(0.3)  # it has seen that and sleeps: frozen in the middle of work it could not tell
         os.kill(sandbox.pid, signal.SIGSTOP)
         await asyncio.sleep(5)
         os.kill(sandbox.pid, signal.SIGCONT)
